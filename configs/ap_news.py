@@ -5,7 +5,7 @@
                                                                modified_kneser_ney_3 to _5
     nplm train ap_news:mlp10,paper --config.corpus.path=DIR    one word per update
 
-Files are read in the order of their names, and blank lines separate paragraphs. The folder has to hold more than the
+Files are read in the order of their names, and blank lines separate paragraphs. The folder must contain more than the
 14,957,666 words of the training and validation splits; set corpus.train and corpus.valid for less text.
 
 Expected results (valid / test): the paper's Table 2, in PAPER below. Nobody has run this config: the authors have no

@@ -56,7 +56,7 @@ ROWWISE_ADAM: Preset = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
-VALID_WORDS = 20_000  # of validations during training, if all would take half the time of a pass
+VALID_WORDS = 20_000  # words of a validation during training, if all words would take half the time of a pass
 # Steps after training that help the rows of rare words.
 _AFTER_TRAINING: Preset = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
@@ -269,7 +269,7 @@ def get_config(
     """
     typed = [words] if words in presets else words.split(',')
     first = typed[0] if typed[0] in presets else default
-    known = {*modifiers, *(typed[:1] if typed[0] in presets else ())}  # words that set their own values
+    known = {*modifiers, *(typed[:1] if typed[0] in presets else ())}  # components that set their own values
     c = default_config()
     for keys in (common, presets[first], *(modifiers[word] for word in typed if word in modifiers)):
         c = override(c, keys)

@@ -1,3 +1,3 @@
-"""One folder a study."""
+"""Studies, one folder per study."""
 
-import nplm_jax.cli  # noqa: F401 (sets what XLA logs, before a study imports JAX)
+import nplm_jax.cli  # noqa: F401 (sets XLA's log level before a study imports JAX)

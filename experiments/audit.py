@@ -1,4 +1,4 @@
-"""Audits the committed results: which versions and commits they come from, and which of them should be repeated.
+"""Audits the committed results: their versions and commits, and the results that should be repeated.
 
     python -m experiments.audit [--files]
 
@@ -24,7 +24,7 @@ HEADER = ['study', 'results', 'good', *FAULTS]
 
 
 def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
-    """Returns those of FAULTS that a result of this origin has.
+    """Returns the entries of FAULTS that apply to a result of this origin.
 
     Args:
         origin: The origin.
@@ -46,19 +46,19 @@ def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
 
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
-    """Returns the faults of each result; none of a good one."""
+    """Returns the faults of each result; a good result has none."""
     known = known_commits()
     return {path: faults_of(origin, known) for path, origin in results.items()}
 
 
 def known_commits() -> frozenset[str]:
-    """Returns all commits of this repository; none outside a clone."""
+    """Returns all commits of this repository; an empty set outside a clone."""
     done = subprocess.run(['git', 'rev-list', '--all'], cwd=HERE, capture_output=True, text=True)
     return frozenset(done.stdout.split())
 
 
 def make(show_files: bool = False) -> str:
-    """Returns the table of the studies, or that of the results with faults."""
+    """Returns the table of studies, or the table of results with faults."""
     results = read_all()
     found_in = faults(results)
     if show_files:

@@ -1,4 +1,4 @@
-"""Origins of committed results: the jaxlib releases and commits that they record."""
+"""Origins of committed results: their recorded jaxlib releases and commits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MOST_NAMES = 6  # in a note
 
 
 class Origin(NamedTuple):
-    """The origin of a file of results.
+    """The origin of a results file.
 
     Attributes:
-        jaxlib: The releases of jaxlib that its rows record.
-        commits: Their commits.
+        jaxlib: The releases of jaxlib recorded in its rows.
+        commits: The commits recorded in its rows.
     """
 
     jaxlib: frozenset[str]
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Those releases that this version refuses to run with."""
+        """The recorded releases that this version rejects."""
         return self.jaxlib & UNUSABLE.keys()
 
     @property
@@ -34,14 +34,14 @@ class Origin(NamedTuple):
 
 
 def of(content: Any) -> Origin:
-    """Returns the origin of the contents of a file."""
+    """Returns the origin of the content of a file."""
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')))
 
 
 def note(files: Mapping[pathlib.Path, Any]) -> str:
-    """Returns a sentence for each reason not to trust some results of a table; '' if there is none.
+    """Returns one sentence per reason to distrust results of a table; '' if there are no reasons.
 
     Args:
         files: The contents of the files that the table shows.
@@ -64,7 +64,7 @@ def _name(some: list[pathlib.Path], total: int) -> str:
 
 
 def _records(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the dictionaries inside a JSON value that record versions or a commit."""
+    """Yields the dictionaries in a JSON value that record versions or a commit."""
     if isinstance(value, dict):
         if isinstance(value.get('versions'), dict) or isinstance(value.get('commit'), str):
             yield value

@@ -1,4 +1,4 @@
-"""The runs of the studies: what is trained for each committed result. `python -m experiments.runs` trains them."""
+"""The runs of the studies, one per committed result. `python -m experiments.runs` trains them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Point:
     Attributes:
         result: The file of the committed result.
         name: The name of the run's folder.
-        needs: The points that must be trained before.
+        needs: The points that must be trained first.
     """
 
     result: pathlib.Path
@@ -44,8 +44,8 @@ class Training(Point):
 
     Attributes:
         config: The config file and its preset, such as `configs/brown.py:mlp9`.
-        keys: The keys that the command line sets.
-        facts: What is recorded with the results.
+        keys: The keys set on the command line.
+        facts: Additional entries recorded with the results.
     """
 
     config: str = ''
@@ -53,11 +53,11 @@ class Training(Point):
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def words(self, runs: pathlib.Path) -> list[str]:
-        """Returns the arguments of launch.py, without --workdir. The points that it needs are its teachers."""
+        """Returns the arguments of launch.py, without --workdir. The required points are its teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
         config = ','.join([self.config, *(keys.pop(key) for key in CHOOSERS if key in keys)])
-        if config != self.config:  # a component that is chosen by a word has the defaults of the config file
+        if config != self.config:  # a component chosen by a word has the defaults of the config file
             chosen, wanted = (
                 flatten(made) for made in (load_config(config), override(load_config(self.config), self.keys))
             )
@@ -67,7 +67,7 @@ class Training(Point):
 
 @dataclasses.dataclass(frozen=True)
 class Program(Point):
-    """A run of a study's own program, whose folder gets --workdir, and whose results get --output.
+    """A run of a study's own program, which receives the folder as --workdir and the results file as --output.
 
     Attributes:
         command: The module and its other flags.
@@ -78,18 +78,18 @@ class Program(Point):
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(Point):
-    """A mixture of the runs that it needs, with weights learned on the validation words."""
+    """A mixture of the required runs, with weights learned on the validation words."""
 
 
 def _preset(folder: pathlib.Path, corpus: str, preset: str, **changes: Any) -> Training:
-    """Returns a preset of a corpus, whose result has its name, with some of its fields changed."""
+    """Returns the point of a preset, named after the preset, with some fields changed."""
     config = f'configs/{corpus}.py:{preset}'
     made = Training(folder / f'{preset}.json', f'{corpus}-{preset}', config=config)
     return dataclasses.replace(made, **changes)
 
 
 def seed_result(folder: pathlib.Path, preset: str, seed: int) -> pathlib.Path:
-    """Returns the file of a result of the frontier. Those of the first seed are rows of the tables."""
+    """Returns the file of a result of the frontier. Results of the first seed are rows of the tables."""
     return folder / f'{preset}.json' if seed == 1 else folder / 'seeds' / f'{preset}-{seed}.json'
 
 
@@ -99,7 +99,7 @@ def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Traini
 
 
 def table1() -> Iterator[Point]:
-    """Yields Table 1: every row, further seeds of two networks, and two networks that are not in the paper."""
+    """Yields Table 1: every row, additional seeds of two networks, and two networks not in the paper."""
     folder = results.folder('table1')
     for preset in (*brown.TABLE1, 'large'):
         yield _preset(folder, 'brown', preset)
@@ -123,7 +123,7 @@ def table2() -> Iterator[Point]:
 
 
 def versions() -> Iterator[Point]:
-    """Yields the runs that are compared between versions; to be trained with an older Python and JAX."""
+    """Yields the runs compared between versions; train them with an older Python and JAX."""
     for name in versions_table.RUNS:
         config = 'configs/brown.py' if name == 'default' else f'configs/brown.py:{name}'
         yield Training(versions_table.RESULTS / f'{name}.json', f'versions-{name}', config=config)
@@ -146,7 +146,7 @@ def cheaper() -> Iterator[Point]:
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
 
 
-# By corpus, the presets of the frontier and their seeds. An hour on Brown promises less than mixtures.
+# Corpus -> the presets of the frontier and their seeds. On Brown, mixtures gain more than an hour of training.
 FRONTIER = {
     'brown': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,)},
     'wikitext2': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,), 'one_hour': (1,)},
@@ -160,7 +160,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the networks for a training time on Brown, those that learn from others, and mixtures."""
+    """Yields the networks for each training time on Brown, distilled networks, and mixtures."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
@@ -173,7 +173,7 @@ def frontier() -> Iterator[Point]:
 
 
 def on_wikitext2() -> Iterator[Point]:
-    """Yields the networks for a training time on WikiText-2, its 5-grams, and mixtures."""
+    """Yields the networks for each training time on WikiText-2, the 5-grams, and mixtures."""
     folder = results.folder('wikitext2')
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
@@ -199,7 +199,7 @@ def lineage() -> Iterator[Point]:
 
 
 def reading_times() -> Iterator[Point]:
-    """Yields the models of the studies of use, whose folders are in `ladder`."""
+    """Yields the models of the studies of use; their folders are in `ladder`."""
     folder = results.folder('reading_times') / 'runs'
     for run in models.runs():
         row = models.ROWS[run.row]
@@ -208,14 +208,14 @@ def reading_times() -> Iterator[Point]:
 
 
 def tokens() -> Iterator[Point]:
-    """Yields the networks over words, pieces and bytes, whose texts and runs are in `tokens`."""
+    """Yields the networks over words, pieces and bytes; their texts and runs are in `tokens`."""
     for run in tokens_study.all_runs():
         command = 'experiments.beyond.tokens.study', f'--run={run.name}'
         yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)
 
 
 def tuned() -> Iterator[Point]:
-    """Yields what was tried for a minute of training."""
+    """Yields the variants tested at one minute of training."""
     for corpus, changes in tuning.POINTS.items():
         for name, keys in changes.items():
             config, facts = f'experiments/beyond/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}

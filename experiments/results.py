@@ -28,12 +28,12 @@ def folder(study: str) -> pathlib.Path:
 
 
 def study_of(path: pathlib.Path) -> str:
-    """Returns the name of the study that has a file, the inverse of `folder`."""
+    """Returns the name of the study to which a file belongs, the inverse of `folder`."""
     return path.relative_to(HERE).parts[1]
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
-    """Returns the results.json that was committed as ROW.json. Raises: BadInput when it is missing or damaged."""
+    """Returns the results.json committed as ROW.json. Raises BadInput if it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(path, 'missing; run that row and copy its results.json here')
@@ -41,7 +41,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the contents of a committed file. The table of a study is marked by the origin of the files it loads."""
+    """Returns the content of a committed file. The note below a study's table depends on the files it loads."""
     content = read_json(path)
     _loaded.append((path, content))
     return content
@@ -49,7 +49,7 @@ def load(path: pathlib.Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
-    """Yields a dictionary to which the files are added that `load` reads meanwhile, with their contents."""
+    """Yields a dictionary that collects the files read by `load` within the block, with their contents."""
     before = len(_loaded)
     files: dict[pathlib.Path, dict[str, Any]] = {}
     try:
@@ -60,13 +60,13 @@ def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
 
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
-    """Writes atomically what a study measured, and makes the folder."""
+    """Writes the results of a study atomically, and creates the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(measured, indent=2, allow_nan=False) + '\n')
 
 
 def write_each(path: pathlib.Path, states: Iterable[dict[str, Any]]) -> None:
-    """Writes the results again after each row, so an interrupted study keeps the rows that it has measured.
+    """Writes the results after each row, so an interrupted study keeps its measured rows.
 
     Args:
         path: The file.
@@ -77,7 +77,7 @@ def write_each(path: pathlib.Path, states: Iterable[dict[str, Any]]) -> None:
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
+    """Returns the family and the seed from the name of a run's folder, NAME or NAME-SEED."""
     match = re.fullmatch(r'(.+)-(\d{1,3})', name)
     return (match[1], int(match[2])) if match else (name, None)
 

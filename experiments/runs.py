@@ -1,9 +1,9 @@
-"""Trains the runs of studies whose results are missing, the shortest first. The same command continues.
+"""Trains the runs of studies whose results are missing, shortest first. The same command resumes.
 
-    python -m experiments.runs table1 recurrent            what these studies lack
-    python -m experiments.runs --until=17:30               what all studies lack; stops at that time of day
-    python -m experiments.runs table1 --only='mlp9*' --repeat     also those that experiments.audit does not call good
-    python -m experiments.runs --repeat --list             what would be trained, and how long it took before
+    python -m experiments.runs table1 recurrent            the missing runs of these studies
+    python -m experiments.runs --until=17:30               all missing runs; stops at that time of day
+    python -m experiments.runs table1 --only='mlp9*' --repeat     also runs that experiments.audit rejects
+    python -m experiments.runs --repeat --list             lists the runs to train, with their earlier duration
 
 A run is kept in --runs. Its results.json is written into the results of its study, with the processor seconds and the
 wall time of its process, the load of the machine before it, and the keys that differ from their defaults.
@@ -34,16 +34,16 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[1]
-_SAVING = 60  # seconds before --until at which a training is told to stop
+_SAVING = 60  # seconds before --until at which training is asked to stop
 
 
 def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
-    """Returns the points without a usable result, the shortest first; those never trained come last.
+    """Returns the points without a usable result, shortest first; points never trained come last.
 
     Args:
         names: Studies of `points.STUDIES`.
         only: A pattern of the names of results, such as `mlp*`.
-        repeat: Whether a result that `experiments.audit` does not call good is trained again.
+        repeat: Whether to train again the runs whose results `experiments.audit` rejects.
     """
     faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
@@ -52,29 +52,29 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
 
 
 def seconds_before(point: Point) -> float | None:
-    """Returns how long the run took that has the committed result, seconds; None without one."""
+    """Returns the duration of the run of the committed result, seconds; None if there is no result."""
     if not point.result.exists():
         return None
     before = read_json(point.result)
-    if isinstance(seconds := before.get('seconds', 0.0), dict):  # of a program's parts
+    if isinstance(seconds := before.get('seconds', 0.0), dict):  # sum over the parts of a program
         return sum(seconds.values())
     return before.get('process_seconds') or seconds + before.get('evaluation_seconds', 0.0)
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains a run, or continues it.
+    """Trains or resumes a run.
 
     Args:
         words: The arguments of launch.py, without --workdir.
         folder: The run's folder.
-        until: When to stop it, seconds since the epoch; 0 for never.
+        until: The time at which to stop, seconds since the epoch; 0 for never.
 
     Returns:
-        Its results, and what its process took if it trained all of the run.
+        The results, and the cost of the process if it trained the entire run.
 
     Raises:
-        subprocess.CalledProcessError: It failed.
-        TimeoutError: It was stopped.
+        subprocess.CalledProcessError: The process failed.
+        TimeoutError: The process was stopped.
     """
     if (finished := catalog.finished(folder)) is not None:
         return finished
@@ -88,7 +88,7 @@ def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> di
 
 
 def _run(command: list[str], until: float) -> None:
-    """Runs a process until it ends, or until it must be told to end. Raises as `launch`."""
+    """Runs a process until it ends, or asks it to stop in time. Raises the exceptions of `launch`."""
     with subprocess.Popen(command, cwd=ROOT) as child:
         try:
             child.wait(max(0.0, until - _SAVING - time.time()) if until else None)
@@ -97,17 +97,17 @@ def _run(command: list[str], until: float) -> None:
             child.wait()
             if isinstance(stop, Terminated):
                 raise
-        except KeyboardInterrupt:  # the terminal has sent it to the child too
+        except KeyboardInterrupt:  # the terminal has also sent it to the child
             child.wait()
             raise
-    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the second before it has a handler
+    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # during its first second it has no handler
         raise TimeoutError('stopped; the same command continues')
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
 
 
 def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains a point after the runs that it needs, and returns its results. Raises as `launch`."""
+    """Trains a point after its required runs. Returns its results. Raises the exceptions of `launch`."""
     needed = [train(other, runs, until) for other in point.needs]
     if isinstance(point, Mixture):
         return _mix(point, needed, runs)
@@ -127,7 +127,7 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
 
 
 def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes runs with weights learned on the validation words. Returns results with the sums of seconds and sizes."""
+    """Mixes runs with weights learned on the validation words. Returns the results, with summed seconds and sizes."""
     output = runs / f'{point.name}.json'
     folders = [str(runs / member.name) for member in point.needs]
     command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']
@@ -140,7 +140,7 @@ def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> d
 
 
 def measure(flags: study.Flags) -> None:
-    """Trains what is due, and writes each result as it comes."""
+    """Trains the missing runs and writes each result immediately."""
     raise_on_sigterm()
     require(set(flags.studies) <= points.STUDIES.keys(), 'STUDY', ', '.join(flags.studies), _known())
     late = flags.until and flags.until < time.time() + _SAVING

@@ -8,5 +8,5 @@ from nplm_jax.reporting import provenance
 
 
 def of_module(module: str) -> dict[str, Any]:
-    """Returns `provenance`, and the command of this process, which `python -m MODULE` started with its arguments."""
+    """Returns `provenance` and the command of this process, `python -m MODULE` with its arguments."""
     return {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance.provenance()}

@@ -1,4 +1,4 @@
-"""The one entry of every study: its flags, `--show`, and one line for whatever can be expected to fail."""
+"""The entry point of every study: flags, `--show`, and one-line messages for expected failures."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import expand
 
 Flags = argparse.Namespace
-PACKAGES = {'lm_eval': 'lm-eval', 'sklearn': 'scikit-learn'}  # module -> what pip installs, where the names differ
+PACKAGES = {'lm_eval': 'lm-eval', 'sklearn': 'scikit-learn'}  # module -> package for pip, if the names differ
 
 
 class StudyParser(Parser):
-    """The parser of a study: mistakes are one line with exit code 2, as those of `nplm`."""
+    """The parser of a study. Like `nplm`, it reports errors in one line with exit code 2."""
 
     def __init__(self, doc: str) -> None:
         super().__init__('', doc)
@@ -32,13 +32,13 @@ class StudyParser(Parser):
         self._quick: dict[str, Any] = {}
 
     def add_names(self, flag: str, allowed: Iterable[str], help: str, default: str = 'all') -> None:
-        """Adds a flag that takes some of `allowed`, separated by commas.
+        """Adds a flag for a comma-separated subset of `allowed`.
 
         Args:
             flag: The flag.
             allowed: The names.
-            help: What they are.
-            default: What --help says of the value without the flag. It is `allowed` for all, else None.
+            help: The description of the names.
+            default: The description of the default in --help. The value is then None; by default it is `allowed`.
         """
         allowed = list(allowed)
 
@@ -52,7 +52,7 @@ class StudyParser(Parser):
         self.add_argument(flag, type=names, default=value, metavar='NAME,...', help=words)
 
     def add_count(self, flag: str, default: int, help: str, least: int = 1) -> None:
-        """Adds a flag that takes an integer from `least` on."""
+        """Adds a flag for an integer of at least `least`."""
 
         def count(text: str) -> int:
             if (number := integer(text)) < least:
@@ -66,8 +66,8 @@ class StudyParser(Parser):
 
         Args:
             default: The path without the flag; '' for none.
-            help: What --help says of it.
-            folder: Whether it is a folder, not a .json file.
+            help: The help text.
+            folder: Whether the path is a folder instead of a .json file.
         """
         self._output_suffix = '' if folder else '.json'
         metavar, kind = ('FOLDER', 'folder') if folder else ('FILE.json', 'file')
@@ -75,7 +75,7 @@ class StudyParser(Parser):
         self.add_argument('--output', default=os.fspath(default), metavar=metavar, help=help)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Flags | None = None) -> Flags:  # type: ignore[override]
-        """Parses the words after the module's name. Raises: BadInput for a wrong flag."""
+        """Parses the words after the module's name. Raises BadInput for an invalid flag."""
         if '--quick' in (sys.argv[1:] if args is None else args):
             self.set_defaults(**self._quick)
         flags = super().parse_args(args, namespace)
@@ -86,7 +86,7 @@ class StudyParser(Parser):
         return flags
 
     def check_output(self, flags: Flags) -> None:
-        """Checks that the results can be written. Raises: BadInput if they cannot."""
+        """Raises BadInput if the results cannot be written."""
         if not (output := getattr(flags, 'output', '')):
             return
         folder = output.parent if self._output_suffix else output
@@ -96,16 +96,16 @@ class StudyParser(Parser):
         require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
 
     def add_quick(self, **defaults: Any) -> None:
-        """Adds --quick, which shows in half a minute that a benchmark runs: other flags then have these defaults."""
+        """Adds --quick, a half-minute check that a benchmark runs, in which other flags have these defaults."""
         self.add_switch('--quick', 'check in half a minute that everything runs, in small; its numbers mean nothing')
         self._quick = defaults
 
     def add_until(self, help: str = 'begin nothing after this time of day') -> None:
-        """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
+        """Adds --until, a time of day. The value is in seconds since the epoch; 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
     def add_training(self, runs: str) -> None:
-        """Adds the flags of a study that trains what is missing: --until, and --runs with this default."""
+        """Adds the flags of a study that trains missing runs: --until, and --runs with this default."""
         self.add_until('stop at this time of day; the same command continues; default: never')
         self.add_argument('--runs', default=runs, metavar='DIR', help=f'the folder of the runs; default: {runs}')
 
@@ -123,7 +123,7 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def time_of_day(text: str) -> float:
-    """Returns the next time of a flag such as 17:30, in seconds since the epoch."""
+    """Returns the next occurrence of a time of day such as 17:30, in seconds since the epoch."""
     try:
         clock = datetime.datetime.strptime(text, '%H:%M').time()
     except ValueError:
@@ -150,12 +150,12 @@ def run(
     Args:
         doc: The module's docstring, which `--help` prints.
         define: Adds the flags.
-        measure: Measures, and writes and prints what it finds.
+        measure: Measures, writes and prints the results.
         show: Returns the table of the committed results.
-        measure_if: The flag or argument that says what to measure; '' if `measure` needs none.
+        measure_if: The flag or argument that selects the measurement; '' if `measure` needs none.
         argv: The words after the module's name; by default those of the process.
 
-    Exits with 2 after bad input, with 1 where a package or a file is missing or numbers are not finite, and with 130
+    Exits with 2 after bad input, with 1 if a package or a file is missing or numbers are not finite, and with 130
     after Ctrl-C, each in one line.
     """
     parser = make_parser(doc, define, has_table=show is not None)
@@ -175,7 +175,7 @@ def run(
             raise
         _end(1, f'{parser.prog}: needs the package {PACKAGES.get(name, name)}: pip install {PACKAGES.get(name, name)}')
     except subprocess.CalledProcessError as error:
-        if error.stderr is None and error.returncode > 0:  # the child has said why
+        if error.stderr is None and error.returncode > 0:  # the child has reported the reason
             sys.exit(1)
         _end(1, f'{parser.prog}: {[error, *str(error.stderr or "").splitlines()][-1]}')
     except (NonFiniteError, OSError) as error:
@@ -194,7 +194,7 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
 
 
 def counts(text: str) -> list[int]:
-    """Returns the positive integers of a flag, such as 5,500. Raises what argparse reports of other words."""
+    """Parses comma-separated positive integers, such as 5,500. Raises ArgumentTypeError for other texts."""
     words = text.split(',')
     if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
         raise argparse.ArgumentTypeError('must be positive integers separated by commas')
@@ -202,10 +202,10 @@ def counts(text: str) -> list[int]:
 
 
 def shown(show: Callable[[Flags], str], flags: Flags) -> str:
-    """Returns the table, with a note if results in it should not be trusted.
+    """Returns the table, with a note if some of its results should not be trusted.
 
     Raises:
-        BadInput: The results lack what the table shows.
+        BadInput: The results lack values shown in the table.
     """
     try:
         with results.loaded() as files:

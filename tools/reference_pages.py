@@ -197,14 +197,14 @@ PAGES = ('docs/architecture.md', *(f'docs/reference/{name}.md' for name in ('con
 
 
 def parts(page: str) -> dict[str, tuple[str, str]]:
-    """Returns what stands in each such part of a page, and what the code says, by its name."""
+    """Returns the current and the generated text of each generated part of a page, by name."""
     text = (ROOT / page).read_text()
     found = {match[2]: match[0].removeprefix(match[1]).removesuffix(match[3]) for match in PART.finditer(text)}
     return {name: (written, MAKERS[name]()) for name, written in found.items()}
 
 
 def write(page: str) -> None:
-    """Writes what the code says into the parts of a page."""
+    """Writes the generated parts of a page."""
     text = (ROOT / page).read_text()
     (ROOT / page).write_text(PART.sub(lambda match: f'{match[1]}{MAKERS[match[2]]()}{match[3]}', text))
 

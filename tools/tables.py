@@ -3,7 +3,7 @@
     python -m tools.tables                        all pages
     python -m tools.tables experiments/paper      pages whose path begins so
 
-A printed table replaces the table of the page that has its header and most of its row names; a note on the results
+A printed table replaces the table of the page with the same header and most of its row names; a note on the results
 replaces the note after the last of the tables. tests/unit/tables_test.py compares them.
 """
 
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
+SCRIPTS = {  # of each page; names that begin with a dot are in its folder
     'README.md': ['experiments.beyond.frontier.table --summary'],
     'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
     'experiments/paper/table2/README.md': ['.table'],
@@ -68,7 +68,7 @@ _NOTE = re.compile(r'\n*^Measured with .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL
 
 
 def update(page: str, printed: str) -> str:
-    """Returns a page with what a study prints.
+    """Returns a page with the printed tables of a study.
 
     Args:
         page: The page.

@@ -1,1 +1,1 @@
-"""The paper: its tables, its parallel training, its argument and its last section."""
+"""The paper: its tables, parallel training, main claim and section 5."""

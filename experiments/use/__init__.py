@@ -1,1 +1,1 @@
-"""Models at work: reading times, minimal pairs, similarity of words, decoding."""
+"""Applications of models: reading times, minimal pairs, word similarity and decoding."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nplm_jax.cli.parser import Parser
 
-_APPS = 'nplm_jax.apps'  # found as a folder; the core does not import it
+_APPS = 'nplm_jax.apps'  # found by its folder, because the core does not import apps
 
 
 class Command(NamedTuple):

@@ -33,7 +33,7 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
     if not collective and flags.FLAGS.is_parsed() and DISTRIBUTED.value:
         flush = threading.Thread(target=_flush_stdout, daemon=True)
         flush.start()
-        flush.join(5)  # nobody may read stdout
+        flush.join(5)  # stdout may be closed
         os._exit(code)
     decide(code)
     sys.exit(code)

@@ -179,7 +179,7 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
             plugins.trust_in_process(name for name in map(str.strip, modules.split(',')) if name)
-        if plugins.allowed():  # imports nothing from the working folder otherwise
+        if plugins.allowed():  # plug-ins may be in the working folder; nothing else is imported from it
             find_modules_here()
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []

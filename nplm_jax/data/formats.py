@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO
 from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.untrusted import is_unicode
 
-COMPRESSIONS = ('.gz', '.zst')  # of texts, by their names
+COMPRESSIONS = ('.gz', '.zst')  # suffixes of compressed texts
 TABLES = ('.parquet', '.arrow')
 
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}

@@ -17,7 +17,7 @@ from nplm_jax.models.language_model import LanguageModel, State, check_lines, jo
 from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
-ROUNDING = 0.005  # rounding error of a weight printed with two digits
+ROUNDING = 0.005  # maximum rounding error of a weight printed with two digits
 Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P of the words of the span
 CHUNK_SIZE = 2**16  # words scored at once
 

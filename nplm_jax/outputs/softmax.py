@@ -117,7 +117,7 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
 
 
 def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the largest score so far, B, and exp(y - it), R x B, given the largest of the words before."""
+    """Returns the largest score m so far, B, and exp(y - m), R x B, given the largest score of the previous words."""
     new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
     return new_max_B, jnp.exp(y_RxB - new_max_B[None, :])
 

@@ -1,4 +1,4 @@
-"""Prints what was broken on purpose and what a soak showed, from the committed results; or does it all again.
+"""Prints the results of fault injection and of a soak test from the committed files, or repeats the tests.
 
 python -m tools.faults
 python -m tools.faults --measure [kills] [stops] [disks] [damage] [network]     as root
@@ -29,7 +29,7 @@ KINDS = {
     'damage': damage.measure,
     'network': network.measure,
 }
-MANY = {  # runs of several processes, or several runs
+MANY = {  # runs with several processes, or several runs
     **{kind: functools.partial(group_plans.measure, kind) for kind in group_plans.PLANS},
     'sweeps': sweep_faults.measure,
     **{launcher: functools.partial(job_faults.measure, launcher) for launcher in ('local', 'slurm')},
@@ -38,7 +38,7 @@ HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 's
 
 
 def measure(kind: str, source: dict, seed: int = 1) -> None:
-    """Does all of a kind and writes results/KIND.json, also where it is stopped. source: the provenance."""
+    """Runs all faults of a kind and writes results/KIND.json, also if interrupted. `source` is the provenance."""
     started, records = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -50,7 +50,7 @@ def measure(kind: str, source: dict, seed: int = 1) -> None:
 
 
 def measure_many(kind: str, source: dict) -> None:
-    """Does what a kind in MANY has not done yet, and adds it to results/KIND.json: goes on where it was stopped."""
+    """Runs the missing faults of a kind in MANY and adds them to results/KIND.json; resumes after an interruption."""
     path, started = HERE / 'results' / f'{kind}.json', time.perf_counter()
     former = json.loads(path.read_text()) if path.exists() else {'seconds': 0, 'records': []}
     records = former['records']
@@ -69,13 +69,13 @@ def _write(kind: str, head: dict, records: list[dict]) -> None:
 
 
 def recovered(record: dict) -> bool:
-    """The same command came to the same end, and before that nothing was lost or said at length."""
+    """Returns whether the repeated command gave the same result, without lost progress or long messages."""
     ends = {'kill -9': (-9,), 'SIGTERM': (143, -15)}.get(record['fault'], (0, 1, 2, 143, -9))
     return record['same'] and record.get('kept', True) and record['exit'] in ends and '\n' not in record['said']
 
 
 def make_table() -> str:
-    """A row for each fault and the phase that it came in."""
+    """Returns one row per fault and phase."""
     groups = collections.defaultdict(list)
     for path in (HERE / 'results' / f'{kind}.json' for kind in KINDS):
         for record in json.loads(path.read_text())['records'] if path.exists() else ():
@@ -97,7 +97,7 @@ def _row(fault, phase, records):
 
 
 def _short(said: str) -> str:
-    """Without the log's time, numbers that differ, and the long ends of other libraries' messages."""
+    """Removes log times, varying numbers, and the ends of long messages of other libraries."""
     said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
     return said if len(said) < 150 else f'{said[:150]} ...'
 
@@ -109,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.soak:
         soak.measure(asked.soak)
-    source = provenance.provenance()  # before the first result changes a committed file
+    source = provenance.provenance()  # recorded before the first result changes a committed file
     for kind in asked.measure or ([*KINDS, *MANY] if asked.measure is not None else ()):
         measure_many(kind, source) if kind in MANY else measure(kind, source)
     print(f'{make_table()}\n\n{many_table.make_table()}\n\n{soak.make_table()}')

@@ -1,8 +1,8 @@
-"""launch.py as a process that tells which phase it enters and leaves, and waits each time until it may go on.
+"""Runs launch.py as a process that reports each phase it enters and leaves, and waits for permission to continue.
 
     python -m tools.faults.child FD FLAG ...
 
-The program knows nothing of this: its functions are wrapped here, from outside. A reply may be a number of seconds,
+The functions of the program are wrapped from outside; its code is unchanged. A reply may be a number of seconds,
 by which the clock then jumps.
 """
 
@@ -19,7 +19,7 @@ PHASES = ('start', 'files', 'compile', 'step', 'evaluation', 'checkpoint', 'figu
 
 
 class Teller:
-    """Says where the process is. Once the other end is closed it is silent and waits for nothing."""
+    """Reports the phase of the process. Does nothing once the other end is closed."""
 
     def __init__(self, connection: Connection):
         self._connection, self._lock = connection, threading.Lock()
@@ -44,7 +44,7 @@ class Teller:
         self._now.pop()
 
     def wrap(self, owner, name: str, choose) -> None:
-        """choose: what phase the call is."""
+        """`choose` returns the phase of the call."""
         function = getattr(owner, name)
 
         def wrapped(*args, **kwargs):
@@ -54,7 +54,7 @@ class Teller:
         setattr(owner, name, wrapped)
 
     def wrap_operation(self, name: str) -> None:
-        """A call of the operating system that may be the last: told before it is made, inside any phase."""
+        """Wraps a system call to report it within any phase before it is made, because it may be the last one."""
         function = getattr(os, name)
 
         def wrapped(*args, **kwargs):
@@ -73,7 +73,7 @@ def jump(seconds: float) -> None:
 
 
 def main(connection: Connection, flags: list[str]) -> None:
-    """The command line with `flags`, told over `connection`."""
+    """Runs the command line with `flags`, and reports phases over `connection`."""
     teller = Teller(connection)
     sys.argv = ['launch.py', *flags]
     with teller.phase('start'):
@@ -119,7 +119,7 @@ def forked(
 ) -> None:
     """`main` in a process that multiprocessing forked once the imports were done, after `prepare`.
 
-    Runs the exit handlers, which multiprocessing leaves out: in JAX's the processes of a run wait for each other.
+    Runs the exit handlers, which multiprocessing skips: JAX's handler waits for the other processes of the run.
     """
     for number, path in ((1, os.devnull), (2, stderr)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
@@ -134,7 +134,7 @@ def forked(
 
 
 def _keep_all_programs() -> None:
-    """Has JAX keep the compiled programs of every process; by itself it keeps those of a run's first process."""
+    """Makes JAX cache the compiled programs of every process; by default, only the first process of a run does."""
     from jax._src import compiler, distributed  # noqa: PLC0415
 
     write, state = compiler._cache_write, distributed.global_state

@@ -1,4 +1,4 @@
-"""Files of a run that were damaged between two starts: checkpoints, a line of the metrics, the compiled programs."""
+"""Damage to the files of a run between two starts: checkpoints, a metrics line, and compiled programs."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from tools.faults import runs
 
 
 def begun(folder: pathlib.Path, base: runs.Base, imported: bool) -> None:
-    """A run that was killed while it wrote its fifth checkpoint."""
+    """A run killed while writing its fifth checkpoint."""
     run = runs.Held(folder, base.flags, base.cache, imported)
     assert run.reaches('checkpoint', 5)
     run.hurt(signal.SIGKILL)
@@ -28,7 +28,7 @@ def flip(file: pathlib.Path, rng: random.Random) -> None:
 
 
 def checkpoint(folder: pathlib.Path, base: runs.Base, how, rng: random.Random, imported: bool = False) -> dict:
-    """One file of the newest checkpoint is cut short (`cut`) or has one other bit (`flip`)."""
+    """Truncates a file of the newest checkpoint (`cut`) or flips one of its bits (`flip`)."""
     begun(folder, base, imported)
     *_, newest = runs.saved_steps(folder)
     files = sorted(p for p in (folder / 'checkpoints' / str(newest)).rglob('*') if p.is_file() and p.stat().st_size)
@@ -39,7 +39,7 @@ def checkpoint(folder: pathlib.Path, base: runs.Base, how, rng: random.Random, i
 
 
 def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
-    """All are cut short: nothing may be trained over them."""
+    """Truncates all checkpoints; training must not overwrite them."""
     begun(folder, base, imported)
     for step in runs.saved_steps(folder):
         for file in (folder / 'checkpoints' / str(step) / 'state' / 'd').iterdir():
@@ -53,7 +53,7 @@ def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, 
 
 
 def metrics(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
-    """The last line of metrics.jsonl is cut short."""
+    """Truncates the last line of metrics.jsonl."""
     run = runs.Held(folder, base.flags, base.cache, imported)
     assert run.reaches('step', rng.choice([n for n in range(10, 60) if n % 5]))
     run.hurt(signal.SIGKILL)
@@ -65,7 +65,7 @@ def metrics(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported:
 
 
 def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
-    """Every compiled program that was kept for the next start is cut short."""
+    """Truncates every cached compiled program."""
     cache = folder.with_name(f'{folder.name}.cache')
     shutil.copytree(base.cache, cache)
     for file in (cache / 'compiled').iterdir():
@@ -78,7 +78,7 @@ def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """Each fault at other random places."""
+    """Applies each fault at different random positions."""
     for number in range(8):
         for how in (cut, flip):
             yield checkpoint(folder / f'{how.__name__}{number}', base, how, rng, imported=True)

@@ -1,4 +1,4 @@
-"""A disk that is full, and a folder that cannot be written."""
+"""Faults of a full disk and of a read-only folder."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ from tools.faults.child import PHASES
 
 
 def mounts() -> str:
-    """Why no file system can be mounted here; nothing where one can."""
+    """Returns the reason why no file system can be mounted; empty if one can."""
     return '' if os.geteuid() == 0 and not _run('unshare', '--mount', 'true') else 'mounts a file system: needs root'
 
 
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path, size: str = '8m') -> Iterator[pathlib.Path]:
-    """A file system of its own at `folder`, gone afterwards."""
+    """Mounts a separate file system at `folder` within the block."""
     folder.mkdir(parents=True)
     assert not (error := _run('mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', folder)), error
     try:
@@ -30,7 +30,7 @@ def small_disk(folder: pathlib.Path, size: str = '8m') -> Iterator[pathlib.Path]
 
 @contextlib.contextmanager
 def read_only(folder: pathlib.Path) -> Iterator[None]:
-    """Nothing in `folder` can be written, by root neither."""
+    """Makes `folder` read-only within the block, also for root."""
     assert not (error := _run('mount', '--bind', folder, folder)), error
     try:
         assert not (error := _run('mount', '-o', 'remount,ro,bind', folder)), error
@@ -40,7 +40,7 @@ def read_only(folder: pathlib.Path) -> Iterator[None]:
 
 
 def fill(folder: pathlib.Path, pages: int = 0) -> pathlib.Path:
-    """Leaves so many pages of 4,096 bytes free. Returns: the file that takes the others."""
+    """Leaves the given number of pages of 4,096 bytes free. Returns the file that fills the disk."""
     with (filler := folder / 'filler').open('wb', buffering=0) as file:
         with contextlib.suppress(OSError):
             while True:

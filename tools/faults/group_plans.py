@@ -19,12 +19,12 @@ def _act(function: Callable[..., dict | None], *arguments: object) -> Hurt:
 
 
 def _kills(shift: int, places: tuple[str, ...] = PLACES) -> list[Hurt]:
-    """kill -9 at each place, of the first, another or all in turn."""
+    """Returns faults of kill -9 in each phase, of the first process, another one, or all in turn."""
     return [_act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGKILL) for i, phase in enumerate(places)]
 
 
 def _stops(shift: int, places: tuple[str, ...], deadlines: tuple[float, ...] = ()) -> list[Hurt]:
-    """SIGTERM at each place, with time to obey or with a deadline after which all are killed."""
+    """Returns faults of SIGTERM in each phase, with enough time or with a deadline before kill -9."""
     deadlines = deadlines or (0,) * len(places)
     return [
         _act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGTERM, deadline)
@@ -113,7 +113,7 @@ PLANS: dict[str, list[list[Hurt]]] = {
 
 
 def chain(folder: pathlib.Path, base: groups.Base, hurts: list[Hurt], rng: random.Random) -> list[dict]:
-    """One run with each fault in turn, finished at last and compared."""
+    """Applies each fault in turn to one run, then finishes the run and compares its result."""
     records = [record for hurt in hurts if (record := hurt(folder, base, rng))]
     same = many.finished(folder, base)
     return [{**record, 'same': same} for record in records]

@@ -1,4 +1,4 @@
-"""Several processes that train one run together on the loopback, each held and hurt as `runs.Held` is."""
+"""Several processes that train one run over the loopback interface, each controlled like `runs.Held`."""
 
 import dataclasses
 import os
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from nplm_jax.executors.processes import free_port
 from tools.faults import runs
 
-HEARTBEAT = 5  # seconds; the shortest that the program takes
-LONGEST_END = 60.0  # seconds in which a process has to end once another was hurt
-Ends = list[tuple[int | None, str]]  # the exit code and stderr of each; None: it had not ended
+HEARTBEAT = 5  # seconds; the minimum that the program accepts
+LONGEST_END = 60.0  # maximum seconds until a process ends after a fault in another one
+Ends = list[tuple[int | None, str]]  # the exit code and stderr of each process; None if it has not ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Base(runs.Base):
 
 
 def flags(folder: pathlib.Path) -> tuple[str, ...]:
-    """Returns flags that make 100 updates in 20 chunks, 5 evaluations and 4 checkpoints."""
+    """Returns flags for 100 updates in 20 chunks, with 5 evaluations and 4 checkpoints."""
     return (
         *runs.text(folder), '--config.train.epochs=1', '--config.train.evaluate_every=20',
         '--config.train.checkpoint_every=25', '--config.train.log_every=5', '--config.train.steps_per_execution=5',
@@ -46,7 +46,7 @@ def outcome(folder: pathlib.Path) -> dict:
 
 
 class Group:
-    """The processes of one run, from their start to their ends."""
+    """The processes of one run, from start to exit."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Group:
             self.processes.append(runs.Held(folder, arguments, cache, True, prepare_of(i)))
 
     def reaches(self, holder: int, phase: str, visit: int = 1) -> bool:
-        """Holds one process at the beginning of a phase and lets the others go. Returns: False when it ended before."""
+        """Holds one process at the beginning of a phase and lets the others run. Returns False if it ended before."""
         for i, process in enumerate(self.processes):
             if i != holder:
                 process.let_go()
         return self.processes[holder].reaches(phase, visit)
 
     def send(self, number: int, victims: Iterable[int]) -> None:
-        """Sends a signal to some, which may have ended."""
+        """Sends a signal to some processes, which may have ended."""
         for i in victims:
             if self.processes[i].alive():
                 os.kill(self.processes[i].pid, number)

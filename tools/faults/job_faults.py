@@ -1,4 +1,4 @@
-"""Runs as jobs of this machine or of a SLURM: the command that waits or the training is hurt."""
+"""Faults of runs started as local or SLURM jobs, in the waiting command or in the training."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ STARTS: dict[str, list[tuple[str, str]]] = {
 
 
 def flags(folder: pathlib.Path) -> tuple[str, ...]:
-    """Returns flags that make 400 updates and 16 checkpoints."""
+    """Returns flags for 400 updates and 16 checkpoints."""
     return (*groups.flags(folder), '--config.train.epochs=4', '--config.train.patience=99')
 
 
@@ -50,7 +50,7 @@ def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
 
 @contextlib.contextmanager
 def slurm() -> Iterator[None]:
-    """A SLURM of this machine alone, where it is installed."""
+    """Starts SLURM on only this machine, if it is installed."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ['SLURM_CONF'] = f'{folder}/slurm.conf'
         try:
@@ -85,7 +85,7 @@ def members(folder: pathlib.Path) -> dict[str, list[int]]:
 
 
 def wait_for(condition, seconds: float) -> bool:
-    """Waits until `condition()`. Returns: whether it came."""
+    """Waits for `condition()`. Returns whether it became true."""
     until = time.monotonic() + seconds
     while not (done := condition()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -93,7 +93,7 @@ def wait_for(condition, seconds: float) -> bool:
 
 
 def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str) -> dict | None:
-    """One start, hurt once there is another checkpoint. Returns: what happened, None when it ended before."""
+    """Makes one start and hurts it after the next checkpoint. Returns the record; None if it ended before."""
     before, waiting = runs.saved_steps(folder), start(folder, base, kind)
     wait_for(lambda: set(runs.saved_steps(folder)) - set(before) or waiting.poll() is not None, 300)
     pids_of_role = members(folder)
@@ -131,7 +131,7 @@ def _runs(pid: int) -> bool:
 
 
 def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
-    """Starts it once more. Returns: whether it ends as the unbroken run did."""
+    """Starts the run again. Returns whether it ends like the unbroken run."""
     waiting = start(folder, base, kind)
     waiting.communicate(timeout=600)
     if waiting.returncode:

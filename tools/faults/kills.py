@@ -20,7 +20,7 @@ DAY = 24 * 3600
 
 
 def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random, imported: bool) -> list[dict]:
-    """One run, hurt once in each phase, started again each time, finished at last and compared."""
+    """Hurts one run once in each phase, restarts it each time, and compares its final result."""
     rng.shuffle(middle := ['start', 'step', 'evaluation', 'checkpoint'])
     records = []
     for phase in ('files', 'compile', *middle, 'figure', 'mixture', 'result'):
@@ -32,7 +32,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
 
 
 def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | None:
-    """One start that is hurt at a random moment of the phase. Returns: what happened, None when it ended before."""
+    """Makes one start and hurts it at a random moment of the phase. Returns the record; None if it ended before."""
     before = runs.checkpoints(folder)
     run = runs.Held(folder, base.flags, cache or base.cache, imported)
     visit, delay = rng.randint(1, VISITS.get(phase, 1)), rng.uniform(0, LONGEST[phase])
@@ -89,7 +89,7 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
-    """The same command twice at once: one does it, the other ends with a line."""
+    """Starts the same command twice at once: one trains, the other exits with a one-line message."""
     starts = [runs.Held(folder, base.flags, base.cache, imported) for _ in range(2)]
     for run in starts:
         run.let_go()

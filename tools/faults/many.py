@@ -1,4 +1,4 @@
-"""Faults of a run of several processes: one process or all are hurt, and the run is started again.
+"""Faults of a run with several processes: one or all processes are hurt, and the run is restarted.
 
 Each function makes one start and returns what happened. `who`: first, another or all.
 """
@@ -23,12 +23,12 @@ HOUR = 3600
 
 
 def victims(who: str, processes: int, rng: random.Random) -> list[int]:
-    """Returns the numbers of those that are hurt."""
+    """Returns the indices of the hurt processes."""
     return {'first': [0], 'another': [rng.randrange(1, processes)], 'all': list(range(processes))}[who]
 
 
 def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: list[int], folder: pathlib.Path) -> dict:
-    """Returns the record of a start: exit codes and last words of the hurt and of the others."""
+    """Returns the record of a start: exit codes and last messages of the hurt processes and of the others."""
     ends = [(code, in_lines(stderr)) for code, stderr in ends]
     said = [
         runs.said(stderr, folder).replace('finishing the current updates, then stopping ...', '') for _, stderr in ends
@@ -62,7 +62,7 @@ def _most_telling(said: list[str]) -> str:
 
 
 def held(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, **options) -> tuple:
-    """Starts all and holds one at the phase. Returns: the group, the numbers of those to hurt; None if none came."""
+    """Starts all and holds one at the phase. Returns the group and the indices to hurt; None if none reached it."""
     group, hurt = Group(folder, base, **options), victims(who, base.processes, rng)
     holder = hurt[0] if phase in ALL else 0
     if not group.reaches(holder, phase, rng.randint(1, VISITS.get(phase, 1))):
@@ -160,7 +160,7 @@ def cable(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ra
 
 
 def full_disk(folder: pathlib.Path, base: Base, phase: str, rng: random.Random) -> dict | None:
-    """The disk of the folder, which the first process alone writes, is full; `folder` is on a disk of its own."""
+    """Fills the disk of the folder, which only the first process writes; `folder` is on a separate disk."""
     group, hurt = held(folder, base, 'first', phase, rng)
     if group is None:
         return None
@@ -188,7 +188,7 @@ def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Ra
 
 
 def clock(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, seconds: float) -> dict | None:
-    """The clock of one process jumps."""
+    """Moves the clock of one process."""
     group, hurt = Group(folder, base), victims(who, base.processes, rng)
     if not group.reaches(hurt[0], phase):
         group.ends()
@@ -198,7 +198,7 @@ def clock(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ra
 
 
 def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random, how: str) -> dict:
-    """One process has another text, or another config; nothing may come to the folder."""
+    """Starts one process with another text or config; nothing may be written to the folder."""
     hurt = victims(who, base.processes, rng)
     text = base.cache / 'other_text'
     text.write_text((base.cache.parent / 'text').read_text().replace('w1 ', 'w2 ', 1))
@@ -210,6 +210,6 @@ def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random
 
 
 def finished(folder: pathlib.Path, base: Base) -> bool:
-    """Starts all once more. Returns: whether they end as the unbroken run did."""
+    """Starts all processes again. Returns whether they end like the unbroken run."""
     ends = Group(folder, base).ends(600)
     return all(code == 0 for code, _ in ends) and groups.outcome(folder) == base.unbroken

@@ -1,4 +1,4 @@
-"""The table of what was done to runs of several processes, to sweeps and to jobs, from the committed results."""
+"""The table of faults of multi-process runs, sweeps and jobs, from the committed results."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ CODES = {0, 1, 2, 143, -6, -9, -15}  # -6: JAX noticed a loss before the program
 
 
 def records() -> list[dict]:
-    """Returns all records; `run` says of what kind the run is."""
+    """Returns all records; `run` is the kind of the run."""
     rows = []
     for path in (RESULTS / f'{name}.json' for name in FILES):
         for record in json.loads(path.read_text())['records'] if path.exists() else ():
@@ -33,7 +33,7 @@ def recovered(record: dict) -> bool:
 
 
 def make_table() -> str:
-    """A row for each kind of run and fault."""
+    """Returns one row per kind of run and fault."""
     rows = collections.defaultdict(list)
     for record in records():
         rows[record['run'], record['fault']].append(record)

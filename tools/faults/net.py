@@ -1,4 +1,4 @@
-"""A coordinator behind a proxy that can be cut, and processes with a network of their own whose cable can be pulled."""
+"""Network faults: a proxy for the coordinator, and network namespaces that can be disconnected."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,7 @@ _NEW_NETWORK, _NEW_MOUNTS, _NEW_NAME = 0x40000000, 0x00020000, 0x04000000  # of 
 
 
 class Proxy:
-    """Passes a port on to another; in `paused` nothing comes through, and `close` ends every connection."""
+    """Forwards a port to another one; `paused` blocks all data, and `close` ends every connection."""
 
     def __init__(self, port: int) -> None:
         """Begins to pass on to `port` of this machine."""
@@ -27,15 +27,15 @@ class Proxy:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def pause(self) -> None:
-        """Keeps all that comes to itself."""
+        """Holds back all incoming data."""
         self._running.clear()
 
     def go_on(self) -> None:
-        """Passes on what came meanwhile."""
+        """Forwards the data held back."""
         self._running.set()
 
     def close(self) -> None:
-        """Ends every connection and takes no other."""
+        """Ends every connection and accepts no new one."""
         self._ended = True
         self._running.set()
         for end in [self._server, *self._pairs]:

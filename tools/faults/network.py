@@ -111,7 +111,7 @@ def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
 
 
 def measure(folder: pathlib.Path, _base: runs.Base, _rng: random.Random) -> Iterator[dict]:
-    """Each fault once; nothing where this machine has no Brown to serve."""
+    """Applies each fault once; does nothing if this machine has no copy of Brown."""
     if data := archive():
         for fault in FAULTS:
             yield broken(folder / fault.replace(' ', '_'), fault, data)

@@ -1,4 +1,4 @@
-"""A small training as a child process, held where it is to be hurt, and what must not depend on what was done to it."""
+"""A small training in a child process that stops at chosen points for faults, and the results that must not change."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ KEPT = 3  # checkpoints
 
 
 def text(folder: pathlib.Path) -> tuple[str, ...]:
-    """Makes up a text in `folder`. Returns: flags that train a small network on it, the best long before the last."""
+    """Writes a text to `folder`. Returns flags that train a small network on it beyond its best validation."""
     rng = random.Random(0)
     words = (f'w{int(rng.paretovariate(0.7)) % 300}' for _ in range(4_000))
     (folder / 'text').write_text(' '.join(words))
@@ -118,7 +118,7 @@ class Held:
         self.pid = process.pid
 
     def messages(self) -> Iterator[tuple[str, str]]:
-        """What it says, each message answered when the next is asked for; ends where the process does."""
+        """Yields its messages until the process ends; answers each message when the next one is requested."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._answer()
@@ -133,7 +133,7 @@ class Held:
             self._waits = False
 
     def reaches(self, phase: str, visit: int = 1) -> bool:
-        """Lets it go on up to the beginning of the phase, and no further. Returns: False when it ended before."""
+        """Continues until the beginning of the phase. Returns False if the process ended before."""
         for message in self.messages():
             visit -= message == ('enter', phase)
             if not visit:
@@ -152,20 +152,20 @@ class Held:
             self._answer()
 
     def jump(self, seconds: float) -> None:
-        """Moves its wall clock, where it is held, and lets it go on to where it says something next."""
+        """Moves the wall clock of the held process, and continues until its next message."""
         self._answer(seconds)
 
     def let_go(self) -> None:
-        """It goes on and is not held again."""
+        """Lets the process continue without further holds."""
         self._connection.close()
 
     def hurt(self, number: int) -> tuple[int, str]:
-        """Sends a signal. Returns: the exit code, what it said last."""
+        """Sends a signal. Returns the exit code and the last message."""
         os.kill(self.pid, number)
         return self.end()
 
     def end(self, seconds: float = 900) -> tuple[int | None, str]:
-        """Lets it go to its end. Returns: the exit code, None where it had to be killed; what it said on stderr."""
+        """Lets the process finish. Returns its exit code (None if it had to be killed) and its stderr."""
         self._connection.close()
         if (code := self._wait(seconds)) is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -185,7 +185,7 @@ def _forkserver():
 
 
 def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, int, str]:
-    """The same command once more. Returns: whether it ends as the unbroken run did; its exit code; its stderr."""
+    """Runs the command again. Returns whether it ends like the unbroken run, its exit code and its stderr."""
     if imported:
         code, stderr = Held(folder, base.flags, base.cache, imported).end()
     else:
@@ -196,7 +196,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns what must not depend on faults: all bits of the last state and best parameters, numbers and lines."""
+    """Returns the results that must not depend on faults: bits of the last state and best parameters, and numbers."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
@@ -218,12 +218,12 @@ def outcome(folder: pathlib.Path) -> dict:
 
 
 def saved_steps(folder: pathlib.Path) -> list[int]:
-    """The updates of the checkpoints that are there, whole or not."""
+    """Returns the update numbers of all checkpoints, complete or not."""
     return sorted(int(p.name) for p in (folder / 'checkpoints').glob('[0-9]*') if p.name.isdigit())
 
 
 def checkpoints(folder: pathlib.Path) -> dict[int, str]:
-    """A digest of each checkpoint's files."""
+    """Returns a digest of the files of each checkpoint."""
     digests = {}
     for step in saved_steps(folder):
         digest = hashlib.sha256()
@@ -234,12 +234,12 @@ def checkpoints(folder: pathlib.Path) -> dict[int, str]:
 
 
 def lost(before: dict[int, str], after: dict[int, str]) -> list[int]:
-    """Checkpoints that changed or went although fewer than `KEPT` newer ones are there."""
+    """Returns the checkpoints that changed or disappeared although fewer than `KEPT` newer ones exist."""
     return [s for s, d in before.items() if after.get(s) != d and sum(n > s for n in after) < KEPT]
 
 
 def reported(folder: pathlib.Path) -> int:
-    """The last update that metrics.jsonl has."""
+    """Returns the last update in metrics.jsonl."""
     return max((row['step'] for row in reporting.read_metrics(folder / 'metrics.jsonl')), default=0)
 
 

@@ -1,4 +1,4 @@
-"""A long training that saves every few seconds: what it holds of memory, open files and disk as time goes by.
+"""Monitors memory, open files and disk space of a long training that saves every few seconds.
 
 taskset -c 1 nice -n 10 python -m tools.faults --soak=30
 """
@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def measure(minutes: float) -> None:
-    """Trains that long, looks every ten seconds, stops it by SIGTERM and writes soak.json."""
+    """Trains for the given time, measures every ten seconds, stops the training by SIGTERM and writes soak.json."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         process = runs.start(folder / 'run', (*runs.text(folder), *FLAGS))

@@ -1,4 +1,4 @@
-"""A sweep whose points train together in one process (--vectorize), hurt and started again."""
+"""Faults of a sweep whose points train together in one process (--vectorize)."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ def unbroken(folder: pathlib.Path) -> runs.Base:
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns what must not depend on faults, of each point."""
+    """Returns the results of each point that must not depend on faults."""
     return {point: groups.outcome(folder / point) for point in POINTS}
 
 
@@ -109,7 +109,7 @@ def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
 
 
 def finished(folder: pathlib.Path, base: runs.Base) -> bool:
-    """Starts it once more. Returns: whether every point ends as in the unbroken sweep."""
+    """Starts the sweep again. Returns whether every point ends as in the unbroken sweep."""
     code, _ = _start(folder, base).end()
     return code == 0 and outcome(folder) == base.unbroken
 

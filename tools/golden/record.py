@@ -1,13 +1,13 @@
-"""The golden record: what small trainings of every kind end with, bit for bit, so that a change of form shows itself.
+"""The golden record: bitwise results of small trainings of every kind, to detect changes caused by refactoring.
 
     python -m tools.golden.record --output=FILE [--brown] [--only=CASE,...]
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
 
---output writes the record of this code. --compare makes all cases again, prints `same` or what differs for each, and
-ends with exit code 1 where anything does. The bits are those of one processor with one number of cores and one version
+--output writes the record of this code. --compare repeats all cases, prints `same` or the differences of each, and
+exits with code 1 if any differ. The bits are those of one processor with one number of cores and one version
 of each package (the head of the record names them);
 tests/integration/golden_test.py compares with tolerances instead, anywhere.
-A change that is meant to change numbers records anew and says so.
+Commits that intentionally change numbers record again and say so.
 
 Only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word` and the files of
 a run's folder are used. Parameters are a sorted list of checksums, so that their names do not matter.
@@ -162,10 +162,10 @@ FIRST_WORDS = 8  # whose log-probabilities are recorded as numbers, the others' 
 def make_text() -> str:
     """A text of about 6,000 words in paragraphs, always the same.
 
-    Words are about as frequent as Zipf's law has it. Paragraphs have topics, adjectives and verbs go with their nouns,
-    so that there is something to learn from the words before. Of `random` only what no version changes is used.
+    Word frequencies approximately follow Zipf's law. Paragraphs have topics, adjectives and verbs go with their nouns,
+    so the previous words are informative. Uses only functions of `random` that are stable between versions.
 
-    Returns: sentences of lower case words and punctuation, a blank line between paragraphs.
+    Returns sentences of lower-case words and punctuation, with a blank line between paragraphs.
     """
     rng = random.Random(2003)
 
@@ -287,14 +287,14 @@ def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[s
 
 
 def _largest(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """The largest relative difference of numbers that both have, in words; nothing where there is none."""
+    """Describes the largest relative difference of common numbers; empty if there is none."""
     pairs = [(now[place], then[place]) for place in then if place in now]
     relative = [abs(a - b) / abs(b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and b]
     return f', largest relative difference {max(relative):.2g}' if relative else ''
 
 
 def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
-    """The numbers, texts and nulls of a JSON value, each with where it stands."""
+    """Yields the numbers, texts and nulls of a JSON value with their positions."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, f'{place}[{key}]')
@@ -308,12 +308,12 @@ def _exact(value: Any) -> str:
 
 
 def _numbers_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of metrics.jsonl without what a clock made."""
+    """Returns a line of metrics.jsonl without times."""
     return {key: row[key] for key in ('step', 'train_perplexity', 'valid_perplexity') if key in row}
 
 
 def _checksums(params: Any) -> list[list[Any]]:
-    """Shape, dtype and sha256 of every array of a pytree, sorted."""
+    """Returns the shape, dtype and SHA-256 of every array of a pytree, sorted."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     return sorted([list(a.shape), str(a.dtype), hashlib.sha256(a.tobytes()).hexdigest()] for a in arrays)
 
@@ -336,7 +336,7 @@ def _to_text(value: Any, depth: int, margin: str = '\n') -> str:
 
 
 def main() -> None:
-    """Reads the flags, runs the cases and writes the record or compares with it."""
+    """Runs the selected cases, and writes the record or compares them with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--output', type=pathlib.Path, help='the file to write')

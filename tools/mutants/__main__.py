@@ -1,7 +1,7 @@
 """Changes the package at random places, one at a time, and counts the changes that the tests notice.
 
-python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models]    goes on where it was
-python -m tools.mutants --again --budget=8      runs again what survived, after tests were added
+python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models]    resumes
+python -m tools.mutants --again --budget=8      repeats the survivors after tests were added
 python -m tools.mutants --report --seed=1       writes results/seed_1.json, which `python -m tools.mutants.table` prints
 python -m tools.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
 python -m tools.mutants --coverage cli runs     finds which lines the tests of other rooms run

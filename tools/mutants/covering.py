@@ -24,9 +24,9 @@ def digest(root: pathlib.Path) -> str:
 
 
 def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only: bool = False) -> dict[str, dict]:
-    """Runs each test file of a copy alone, unless it and the package are as they were then.
+    """Runs each test file of a copy separately, unless it and the package are unchanged since the last measurement.
 
-    With `kept_only` nothing is run, and files that were not measured before are left out.
+    With `kept_only`, runs nothing and skips files that were not measured before.
 
     Returns:
         By test file: `seconds` by test, `failed` tests, and `lines`: by source file and line, the tests that run it.
@@ -49,14 +49,14 @@ def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only
 
 
 def is_of(room: str, file: str) -> bool:
-    """Returns whether a test file is one of a room."""
+    """Returns whether a test file belongs to a room."""
     return file.startswith(tuple(f'tests/{kind}/{room}/' for kind in KINDS))
 
 
 def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
     """Returns seconds and name of the tests that take `slow` seconds or more and run no line of the package alone.
 
-    What they check of these lines may still be checked by no other test.
+    They may still be the only tests of some properties of these lines.
     """
     by_line: dict[tuple[str, str], set[str]] = {}
     for data in measured.values():
@@ -84,7 +84,7 @@ class Tests:
     measured: dict[str, dict]
 
     def of(self, mutant: Mutant) -> tuple[list[str], list[str]]:
-        """Returns the test files that may see a change, and the tests in them; no tests where all of them may.
+        """Returns the test files that may detect a change, and the tests in them; no tests if all of them may.
 
         They are tests of the mutant's own room; of other rooms where no test of its own runs the line. For a line that
         runs at import they are those that run any line of the module. Where the files that name the module were not
@@ -107,7 +107,7 @@ class Tests:
         return [file for file, _ in order], [test for _, tests in order for _, test in tests]
 
     def slowest(self, tests: list[str]) -> float:
-        """Returns the seconds of computing of the slowest of these tests without a change; 20 for whole files."""
+        """Returns the processor seconds of the slowest of these tests without a change; 20 for whole files."""
         seconds = [data['seconds'].get(test, 0) for test in tests for data in self.measured.values()]
         return max(seconds, default=20.0)
 

@@ -1,4 +1,4 @@
-"""Runs pytest on a copy of the repository in forked processes, which need not import JAX anew."""
+"""Runs pytest on a copy of the repository in forked processes, which do not import JAX again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMPILED = {
 
 
 def copy_repository(folder: pathlib.Path) -> pathlib.Path:
-    """Copies the files that git knows, as they are now. Returns the copy's root."""
+    """Copies the current files known to git. Returns the root of the copy."""
     root = folder / 'nplm-jax'
     for name in subprocess.run(
         ['git', 'ls-files'], cwd=ROOT, capture_output=True, text=True, check=True
@@ -58,7 +58,7 @@ def copy_repository(folder: pathlib.Path) -> pathlib.Path:
 
 
 def import_heavy() -> None:
-    """Imports here what every forked process uses, in the surroundings that tests/conftest.py makes."""
+    """Imports the modules used by every forked process, with the environment of tests/conftest.py."""
     assert 'jax' not in sys.modules, 'JAX reads these settings when it is imported'
     os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
     os.environ.setdefault('JAX_PLATFORMS', 'cpu')
@@ -135,7 +135,7 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
 
 
 def _computed() -> float:
-    """Returns the seconds of computing of this process and of those that it started and that have ended."""
+    """Returns the processor seconds of this process and of its finished child processes."""
     return sum(os.times()[:4])
 
 
@@ -158,17 +158,17 @@ class Chosen:
             config.hook.pytest_deselected(items=others)
 
     def pytest_collectreport(self, report):
-        """Keeps the name of the file that cannot be imported."""
+        """Records the name of the file that cannot be imported."""
         if report.failed:
             self._failed.write_text(f'{report.nodeid} (import)')
 
     def pytest_runtest_logreport(self, report):
-        """Keeps the name of the test that failed."""
+        """Records the name of the failed test."""
         if report.failed:
             self._failed.write_text(report.nodeid)
 
     def pytest_runtest_logfinish(self):
-        """Ends where the time is over."""
+        """Ends the session when the time is over."""
         if _computed() > self._budget:
             self._session.shouldstop = 'the time is over'
 
@@ -194,15 +194,15 @@ class Covered:
         return code
 
     def pytest_runtest_logstart(self, nodeid):
-        """Gives the lines that follow to a test."""
+        """Assigns the following lines to a test."""
         self._coverage.switch_context(nodeid)
         self._started = _computed()
 
     def pytest_runtest_logfinish(self, nodeid):
-        """Keeps how long it computed."""
+        """Records the processor seconds of a test."""
         self._seconds[nodeid] = round(_computed() - self._started, 3)
 
     def pytest_runtest_logreport(self, report):
-        """Keeps which tests fail without a change."""
+        """Records the tests that fail without a change."""
         if report.failed:
             self._failed.append(report.nodeid)

@@ -1,4 +1,4 @@
-"""Finds the places where cosmic-ray can change the package, leaves out what no test is for, and draws a sample."""
+"""Finds the places where cosmic-ray can change the package, excludes places without tests, and draws a sample."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Mutant:
         return self.path, self.operator.split('_')[0], self.start
 
     def apply(self, source: str) -> str | None:
-        """Returns the changed source, or None where it is not a program."""
+        """Returns the changed source, or None if it is not a valid program."""
         try:
             changed = mutate_code(source, cosmic_ray.plugins.get_operator(self.operator)(), self.occurrence)
             compile(changed or '1 +', self.path, 'exec')
@@ -57,7 +57,7 @@ class Mutant:
 
 
 def find(root: pathlib.Path) -> list[Mutant]:
-    """Returns all mutants of the rooms that cosmic_ray.toml names, but for those that are left out."""
+    """Returns all mutants of the rooms named in cosmic_ray.toml, except excluded places."""
     paths = [root / path for path in load_config(HERE / 'cosmic_ray.toml')['module-path']]
     return [
         mutant
@@ -79,7 +79,7 @@ def _in_file(source: str, path: str) -> Iterator[Mutant]:
 
 
 def excluded(source: str) -> list[tuple[Position, Position]]:
-    """Returns where nothing is changed: annotations, messages of errors and logs, decorators that only save time."""
+    """Returns the excluded places: annotations, messages of errors and logs, and decorators that only save time."""
     found, lines = [], []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.arg | ast.AnnAssign):

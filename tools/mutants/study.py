@@ -1,4 +1,4 @@
-"""Runs the tests on each mutant of a sample; a run that was stopped goes on where it was."""
+"""Runs the tests on each mutant of a sample; an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models', 'n
 ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # asked, if measured, where no test of its own room runs a line
 BUDGET = 4.0  # seconds of computing for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
-UNDECIDED = 'undecided'  # the machine gave too little time to tell
+UNDECIDED = 'undecided'  # the machine was too busy to decide
 
 
 def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> None:

@@ -17,7 +17,7 @@ KILLED = ('killed', 'timeout')
 
 
 def rows() -> list[list[str]]:
-    """Returns the table's rows: of each sample one for each room, and one for all."""
+    """Returns the rows of the table: for each sample, one row per room and one for all rooms."""
     found = []
     for path in sorted((HERE / 'results').glob('seed_*.json')):
         result = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Processes that train by the code of a checkout of this repository, for race.py."""
+"""Processes that train with the code of a checkout of this repository, for race.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 class Checkout:
-    """A process that trains by the code of one checkout."""
+    """A process that trains with the code of one checkout."""
 
     def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
         """Starts it; it ends with the stack."""
@@ -31,7 +31,7 @@ class Checkout:
         stack.callback(self._input.close)
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Returns its answer to one command. Raises: SystemExit when it ended without one."""
+        """Returns the answer to one command. Raises SystemExit if the process ended without an answer."""
         print(json.dumps(command), file=self._input, flush=True)
         answer = self._output.readline()
         if not answer:
@@ -40,7 +40,7 @@ class Checkout:
 
 
 def find(flag: str, folder: str) -> pathlib.Path:
-    """Returns the folder that a flag names. Raises: BadInput when it has no checkout."""
+    """Returns the folder named by a flag. Raises BadInput if it is not a checkout."""
     path = expand(flag, folder).resolve()
     is_checkout = bool(folder) and (path / 'nplm_jax').is_dir()
     require(is_checkout, flag, folder, 'must be a folder with a checkout of this repository')
@@ -53,7 +53,7 @@ def commit_of(folder: pathlib.Path) -> str:
 
 
 def git(folder: pathlib.Path, *words: str) -> str:
-    """Returns what git prints in a folder. Raises: BadInput when it fails there."""
+    """Returns the output of git in a folder. Raises BadInput if git fails."""
     done = subprocess.run(['git', *words], cwd=folder, capture_output=True, text=True)
     require(done.returncode == 0, 'folder', str(folder), f'git {words[0]} failed ({done.stderr.strip()})')
     return done.stdout.strip()

@@ -1,6 +1,6 @@
-"""Trains in turns for race.py, by the nplm_jax of the checkout that PYTHONPATH names.
+"""Trains in turns for race.py, with the nplm_jax of the checkout in PYTHONPATH.
 
-Reads one JSON command a line and answers with one JSON line. Stands alone, so that every checkout can run it.
+Reads one JSON command a line and answers with one JSON line. Imports no other tool, so every checkout can run it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
-Execute = Callable[[], np.ndarray]  # makes some updates in one execution; returns their mean NLLs, nats a word
+Execute = Callable[[], np.ndarray]  # makes some updates in one execution; returns their mean NLLs, nats per word
 
 
 def make_config(row: str, changes: dict[str, Any]) -> Any:
@@ -62,7 +62,7 @@ def make_execute(config: Any, V: int, steps: int) -> Execute:
 
 
 def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int) -> tuple[Execute, dict[str, Any]]:
-    """Makes an entry with nothing compiled before. Returns: its updates, and how long its start took."""
+    """Creates an entry without earlier compiled programs. Returns its updates and the duration of its start."""
     jax.clear_caches()
     config = make_config(row, {**changes, 'train.steps_per_execution': steps, 'train.epochs': EPOCHS})
     started, cpu_started = time.perf_counter(), time.process_time()

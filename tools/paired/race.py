@@ -79,7 +79,7 @@ def order(i: int) -> tuple[str, ...]:
 
 
 def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Returns the times of one contestant on both sides. Raises: SystemExit when they do not train alike."""
+    """Returns the times of one contestant on both sides. Raises SystemExit if their losses differ."""
     output = ' '.join(value for key, value in changes.items() if key.startswith('output.'))
     name = f'{row} {output}'.strip()
     entry = dict(row=row, changes=changes, vocabulary=brown.VOCABULARY, steps=flags.steps)
@@ -137,7 +137,7 @@ def make_table(measured: dict[str, Any]) -> str:
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields what the file holds, after each contestant."""
+    """Yields the content of the file after each contestant."""
     base = checkouts.find('--base', flags.base)
     facts = {
         'base': checkouts.commit_of(base),

@@ -1,4 +1,4 @@
-"""Serves the explorer to many visitors, beside a training or not, and looks at both processes all the while.
+"""Serves the explorer to many visitors, with or without a concurrent training, and monitors both processes.
 
     python -m tools.soak.soak --minutes=60 --visitors=20        the soak: a training saves every few seconds
     python -m tools.soak.soak --minutes=10 --visitors=50 --no_training --output=tools/soak/results/load.json
@@ -75,7 +75,7 @@ def tables() -> str:
 
 
 def measure(folder: pathlib.Path, minutes: float, num_visitors: int, trains: bool) -> dict[str, Any]:
-    """Measures that long. Returns what the file of results holds."""
+    """Measures for the given time. Returns the content of the results file."""
     words = _write_text(folder / 'text')
     _train(folder, 'network', *NETWORK, '--config.train.epochs=2')
     _train(folder, 'counts', *COUNTS)
@@ -236,7 +236,7 @@ def _wait_for(is_so: Any, seconds: float) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Ends a process as Ctrl-C does. Returns its exit code and how long that took."""
+    """Ends a process like Ctrl-C. Returns its exit code and the time it took."""
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)

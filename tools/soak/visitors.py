@@ -1,7 +1,7 @@
 """Visitors of the explorer without a browser: each opens the page, types texts, reads the answers and leaves.
 
-A visitor speaks as the page's own script does: one request for the page, then a socket on which it sends each text and
-waits for the first change of the page that follows, or for the note that the explorer is busy.
+A visitor communicates like the script of the page: one request for the page, then a socket on which it sends each text
+and waits for the next change of the page, or for the note that the explorer is busy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     Attributes:
         kind: `page`, `text`, `busy` (a page or a text that the explorer has refused), or `error`.
         at: When it was answered, on the monotonic clock.
-        seconds: How long that took.
+        seconds: The duration.
         note: The error.
     """
 
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 async def visit(address: str, number: int, words: Sequence[str], stop: float, answers: list[Answer]) -> None:
-    """Opens page after page until `stop` on the monotonic clock, and appends what was answered.
+    """Opens page after page until `stop` on the monotonic clock, and appends the answers.
 
     Args:
         address: Where the explorer listens.

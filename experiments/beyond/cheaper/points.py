@@ -2,7 +2,7 @@
 
     python launch.py --config=experiments/beyond/cheaper/points.py:mlp9 --sweep
 
-`full` is the row itself, `configs/brown.py:mlp9`. The results.json of each point is committed as results/NAME.json.
+`full` is the unchanged row, `configs/brown.py:mlp9`. The results.json of each point is committed as results/NAME.json.
 """
 
 from __future__ import annotations

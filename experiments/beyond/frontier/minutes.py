@@ -1,4 +1,4 @@
-"""Does `--minutes` choose well? Minutes taken and test perplexity on six texts, beside networks chosen by hand.
+"""Evaluates `--minutes` on six texts: training time and test perplexity, compared with networks chosen by hand.
 
     python -m experiments.beyond.frontier.minutes           trains what is missing; nothing else may run
     python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time of day; the same command continues
@@ -33,8 +33,8 @@ class Text(NamedTuple):
     """A text.
 
     Attributes:
-        words: About how many words of Brown it has; None for more than Brown.
-        train: How many of its words are training words, about.
+        words: The approximate number of words of Brown; None for a text larger than Brown.
+        train: The approximate number of training words.
         minutes: The training time.
     """
 
@@ -53,8 +53,8 @@ TEXTS = {
 }
 CASES = [(name, minutes) for name, text in TEXTS.items() for minutes in text.minutes]
 MINUTES = sorted({minutes for _, minutes in CASES})
-KINDS = '5-gram', 'minutes', 'hand'  # what is trained, or what chooses it
-# By text and minutes, a network chosen by hand: its width and its passes, and changes of what `presets.network` has.
+KINDS = '5-gram', 'minutes', 'hand'  # the model, or the method that chooses it
+# (text, minutes) -> a network chosen by hand: width, passes, and changes to the keys of `presets.network`.
 BY_HAND: dict[tuple[str, int], tuple[int, int, presets.Preset]] = {
     ('2k', 1): (64, 200, {}),
     ('0.2M', 2): (200, 20, {}),
@@ -67,7 +67,7 @@ BY_HAND: dict[tuple[str, int], tuple[int, int, presets.Preset]] = {
 
 
 def write_text(name: str, path: pathlib.Path) -> None:
-    """Writes a text, unless it is there."""
+    """Writes a text unless the file exists."""
     if path.exists():
         return
     parts = brown.texts()
@@ -84,7 +84,7 @@ def write_text(name: str, path: pathlib.Path) -> None:
 
 
 def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
-    """Returns the words of each run of a text by KINDS: the config, and flags."""
+    """Returns the command-line words (config and flags) of each run of a text, by the names in KINDS."""
     runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
@@ -94,7 +94,7 @@ def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
 
 
 def measure(flags: study.Flags) -> None:
-    """Trains what is missing, and prints the table."""
+    """Trains the missing runs and prints the table."""
     folder = expand('--runs', flags.runs)
     for minutes, name in itertools.product(map(int, flags.minutes), flags.texts):
         if (name, minutes) not in CASES:

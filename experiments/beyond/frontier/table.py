@@ -1,4 +1,4 @@
-"""Prints test perplexity against seconds of training on 2 cores, and what adaptation adds, from committed results.
+"""Prints test perplexity by training time on 2 cores, and the gain from adaptation, from the committed results.
 
     python -m experiments.beyond.frontier.table [--summary | --seeds | --figure]
 
@@ -20,8 +20,8 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best beside the 5-gram
-# Folder of the results -> names of the files, which are rows of configs/brown.py and of configs/wikitext2.py.
+ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that mixes best with the 5-gram
+# Results folder -> file names, which are presets of configs/brown.py and configs/wikitext2.py.
 BROWN = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
 HEADER = [
@@ -30,7 +30,7 @@ HEADER = [
 ]  # fmt: skip
 KN5 = 'modified_kneser_ney_5'
 TABLE1 = results.folder('table1')
-SUMMARY = {  # preset -> what it is, and where its results are
+SUMMARY = {  # preset -> its description and the location of its results
     'kneser_ney_5': ('5-gram, back-off Kneser-Ney', TABLE1),
     'mlp1': ("the paper's MLP1: n=5, m=60, h=50, direct connections", TABLE1),
     'default': ("the paper's network, larger: n=13, m=80, h=200", TABLE1),
@@ -39,7 +39,7 @@ SUMMARY = {  # preset -> what it is, and where its results are
 }
 SUMMARY_HEADER = ['model', 'nplm train', 'time', 'test perplexity', 'in the paper']
 MINUTES = (1, 5, 20, 60)
-NAMED = {  # in the figure: the name of a run, how many points it is off its mark, and which side is at that place
+NAMED = {  # labels in the figure: name of a run, offset from its marker (points), and alignment
     'modified_kneser_ney_5': ('5-gram', 9, 4, 'left'),
     'mlp1': ("the paper's MLP1", 0, 11, 'center'),
     'default': ("the paper's network, larger", 0, 11, 'center'),
@@ -56,8 +56,8 @@ class Point(NamedTuple):
     """A finished run.
 
     Attributes:
-        name: Its row of configs/brown.py.
-        recorded: Its results.json; those here have `processor_seconds` too, of all threads and with the evaluation.
+        name: The preset of configs/brown.py.
+        recorded: The content of results.json, with `processor_seconds` of all threads, including the evaluation.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Point(NamedTuple):
 
 
 def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Point]:
-    """Returns all runs on a corpus, the quickest first: those in `folder`, and those of other experiments."""
+    """Returns all runs on a corpus, fastest first: the runs in `folder` and the runs of other studies."""
     own = [Point(path.stem, results.read(folder, path.stem)) for path in folder.glob('*.json')]
     elsewhere = [
         Point(name, results.read(results.folder(other), name)) for other, names in others.items() for name in names
@@ -85,7 +85,7 @@ def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Po
 
 
 def rows(all_points: Iterable[Point]) -> list[list[Any]]:
-    """Returns a row a run. A calibrated network is compared with the calibrated 5-gram of Brown."""
+    """Returns one row per run. Calibrated networks are compared with the calibrated 5-gram on Brown."""
     (reference,) = (point.test for point in all_points if point.name == KN5)
     references = {'-': reference, 'yes': results.read(RESULTS / 'calibration', KN5)['after']['test']}
     table = []
@@ -103,7 +103,7 @@ def rows(all_points: Iterable[Point]) -> list[list[Any]]:
 
 
 def frontier(sorted_points: list[Point]) -> list[Point]:
-    """Returns the runs that no quicker run beats."""
+    """Returns the Pareto front: the runs that no faster run beats."""
     best: list[Point] = []
     for point in sorted_points:
         if not best or point.test < best[-1].test:
@@ -112,7 +112,7 @@ def frontier(sorted_points: list[Point]) -> list[Point]:
 
 
 def draw(path: pathlib.Path) -> None:
-    """Draws all runs on log axes, the names of those in NAMED, and a line through those that no quicker run beats."""
+    """Draws all runs on logarithmic axes, with labels for the runs in NAMED and a line through the Pareto front."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     all_points = points(RESULTS, BROWN)
@@ -154,7 +154,7 @@ def summarize() -> str:
 
 
 def seeds() -> str:
-    """Returns the table of the rows with several seeds, and of what smoothing and calibration gain."""
+    """Returns the tables of the rows with several seeds and of the gains from smoothing and calibration."""
     table = []
     for corpus, folder in {'brown': RESULTS, 'wikitext2': results.folder('wikitext2')}.items():
         for preset, numbers in FRONTIER[corpus].items():
@@ -168,7 +168,7 @@ def seeds() -> str:
 
 
 def make() -> str:
-    """Returns the tables of the runs on Brown and on WikiText-2, and those of models that adapt."""
+    """Returns the tables of the runs on Brown and WikiText-2, and the tables of adaptive models."""
     corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
     tables = [markdown_table(HEADER, rows(runs)) for runs in corpora]
     return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
@@ -182,7 +182,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns all tables or the summary, and draws the figure if asked to."""
+    """Returns all tables or the summary; draws the figure if requested."""
     if flags.summary:
         return summarize()
     if flags.seeds:

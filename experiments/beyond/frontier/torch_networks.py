@@ -1,4 +1,4 @@
-"""The networks of torch_recipes.py, and their training. Needs PyTorch.
+"""The networks of torch_recipes.py and their training. Requires PyTorch.
 
 Dims: T words of a stream, S streams, K features, V vocabulary.
 """
@@ -19,13 +19,13 @@ from nplm_jax.data.stream import Span
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, loading
 
-BURN_IN = SCORED = 512  # words before those to score that a state reads, and words that are scored at once
+BURN_IN = SCORED = 512  # words read to fill a state before scoring, and words scored at once
 STRETCHES = 32  # of a span
-Batch = tuple[Tensor, Tensor]  # words T x S, and those that follow them
+Batch = tuple[Tensor, Tensor]  # words, T x S, and the words that follow them
 
 
 class Recipe(nn.Module):
-    """A network and how it is trained, over streams of words whose state goes on from update to update.
+    """A network and its training recipe, over streams of words whose state carries over between updates.
 
     Attributes:
         rate: The learning rate.
@@ -42,19 +42,19 @@ class Recipe(nn.Module):
         return [(torch.zeros(1, num_streams, units), torch.zeros(1, num_streams, units)) for units in self.layers]
 
     def batch(self, words_TxS: Tensor, t: int, rng: np.random.Generator) -> Batch:
-        """Returns the words of an update from row t on."""
+        """Returns the words of an update, starting at row t."""
         T = min(self.bptt, len(words_TxS) - 1 - t)
         return words_TxS[t : t + T], words_TxS[t + 1 : t + 1 + T]
 
     def update(self, share: float, T: int) -> None:
-        """Changes the parameters by their gradients; `share` is how much of the time is over."""
+        """Applies the gradients to the parameters; `share` is the elapsed fraction of the training time."""
         nn.utils.clip_grad_norm_(self.parameters(), self.clip)
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.add_(parameter.grad + self.decay * parameter, alpha=-self.rate * T / self.bptt)
 
     def scores_of_span(self, tokens_L: Tensor) -> Tensor:
-        """Returns log P of each word but the first. Stretches are read side by side, each from BURN_IN words before."""
+        """Returns log P of each word except the first. Segments are read in parallel after BURN_IN words each."""
         stretch = -(-(len(tokens_L) - 1) // STRETCHES)
         padded_L = functional.pad(tokens_L, (BURN_IN, STRETCHES * stretch + 1 - len(tokens_L)))
         words_TxS = padded_L.unfold(0, BURN_IN + stretch + 1, stretch).t()
@@ -82,7 +82,7 @@ class WordLanguageModel(Recipe):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, words_TxS: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
-        """Returns the scores of the next words, the next state, and what is added to the loss."""
+        """Returns the scores of the next words, the next state, and a penalty added to the loss."""
         x_TxSxK, new = self.embedding(words_TxS), []
         for lstm, before in zip(self.lstms, state):
             x_TxSxK, after = lstm(self.dropout(x_TxSxK), before)
@@ -93,7 +93,7 @@ class WordLanguageModel(Recipe):
 class AwdLstm(Recipe):
     """AWD-LSTM: three layers with dropped recurrent weights, tied features, locked dropout, activation penalties.
 
-    Without the average of the weights, which begins after several epochs, more than five minutes have.
+    Omits weight averaging, which would start only after several epochs.
     """
 
     bptt, rate, decay = 70, 30.0, 1.2e-6
@@ -107,7 +107,7 @@ class AwdLstm(Recipe):
         self.lstms = nn.ModuleList(nn.LSTM(before, units) for before, units in sizes)
 
     def batch(self, words_TxS: Tensor, t: int, rng: np.random.Generator) -> Batch:
-        """See `Recipe`. The length varies around 70, and is half of that in one of 20 updates."""
+        """See `Recipe`. The length varies around 70, and around half of that in one of 20 updates."""
         mean = self.bptt if rng.random() < 0.95 else self.bptt / 2
         T = min(max(5, int(rng.normal(mean, 5))), len(words_TxS) - 1 - t)
         return words_TxS[t : t + T], words_TxS[t + 1 : t + 1 + T]
@@ -134,7 +134,7 @@ class AwdLstm(Recipe):
 
 
 class NanoGpt(Recipe):
-    """A Transformer of four layers over blocks of 64 words, tied features, AdamW."""
+    """A four-layer Transformer over blocks of 64 words, with tied features and AdamW."""
 
     num_streams, bptt, clip, rate = 12, 64, 1.0, 1e-3
     width, depth, heads, warmup = 200, 4, 4, 100
@@ -159,7 +159,7 @@ class NanoGpt(Recipe):
         """See `Recipe`. There is no state."""
 
     def batch(self, words_TxS: Tensor, t: int, rng: np.random.Generator) -> Batch:
-        """See `Recipe`. Blocks begin anywhere."""
+        """See `Recipe`. Blocks begin at random positions."""
         words_L = words_TxS.t().flatten()
         begins = rng.integers(0, len(words_L) - self.bptt - 1, self.num_streams)
         blocks = torch.stack([words_L[begin : begin + self.bptt + 1] for begin in begins], dim=1)
@@ -175,7 +175,7 @@ class NanoGpt(Recipe):
         return self.norm(x_TxSxK) @ self.embedding.weight.T, None, torch.zeros(())
 
     def update(self, share: float, T: int) -> None:
-        """See `Recipe`. The rate falls to a tenth along a cosine."""
+        """See `Recipe`. The rate decays to a tenth along a cosine."""
         self.updates += 1
         rate = self.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * min(share, 1.0))))
         for group in self.optimizer.param_groups:
@@ -184,7 +184,7 @@ class NanoGpt(Recipe):
         self.optimizer.step()
 
     def scores_of_span(self, tokens_L: Tensor) -> Tensor:
-        """See `Recipe`. Every word but the first is predicted from 32 words or more of its block."""
+        """See `Recipe`. Predicts each word from at least 32 tokens of its block; padding precedes the text."""
         half = self.bptt // 2
         padded_L = functional.pad(tokens_L, (half, -len(tokens_L) % half + 1))
         blocks_TxN, found = padded_L.unfold(0, self.bptt + 1, half).t(), []
@@ -200,7 +200,7 @@ RECIPES: dict[str, type[Recipe]] = {'word_language_model': WordLanguageModel, 'a
 
 @torch.no_grad()
 def perplexity(model: Recipe, tokens_T: Tensor, span: Span) -> float:
-    """Returns the exact perplexity of the words of `span`, which is read from 512 words before it on."""
+    """Returns the exact perplexity of the words of `span`, after reading the 512 words before it."""
     model.eval()
     log_p = model.scores_of_span(tokens_T[max(0, span.start - BURN_IN - 1) : span.stop])
     model.train()
@@ -208,7 +208,7 @@ def perplexity(model: Recipe, tokens_T: Tensor, span: Span) -> float:
 
 
 def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
-    """Trains for `minutes` of processor time per thread. Returns the perplexities and what they cost."""
+    """Trains for `minutes` of processor time per thread. Returns the perplexities and their cost."""
     config = {'brown': brown, 'wikitext2': wikitext2}[corpus].get_config('tied_lstm')
     data = loading.load_dataset(experiment.load_settings(config))
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Three PyTorch recipes that a user might pick instead, on the same words, for as many minutes.
+"""Trains three popular PyTorch recipes on the same words for the same time, for comparison.
 
     python -m experiments.beyond.frontier.torch_recipes --recipes=nanogpt --corpora=brown --minutes=1
     python -m experiments.beyond.frontier.torch_recipes --show    the table of the committed results
@@ -11,7 +11,7 @@
 
 The time is the processor time of updates, divided by the number of threads, so that other work on the machine does not
 count. Writes results/outside/CORPUS/RECIPE-MINUTES.json.
-Needs PyTorch, which requirements.txt leaves out.
+Requires PyTorch, which is not in requirements.txt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def measure(flags: study.Flags) -> None:
-    """Trains the recipes, and writes what each reaches."""
+    """Trains the recipes and writes their results."""
     from experiments.beyond.frontier import torch_networks  # noqa: PLC0415 (needs PyTorch)
 
     for corpus in flags.corpora:
@@ -45,7 +45,7 @@ def measure(flags: study.Flags) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the table of the results that there are."""
+    """Returns the table of the available results."""
     table = []
     for path in sorted(flags.output.glob('*/*.json')):
         found = results.load(path)

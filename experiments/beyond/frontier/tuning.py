@@ -3,7 +3,7 @@
     python -m experiments.runs tuning                                                 trains the missing points
     python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256   one point
 
-A point predicts 20,000 validation words, some of which are among those that its calibration is fitted to. One seed.
+Each point has one seed and predicts 20,000 validation words, some of which are also used to fit its calibration.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
-# What `one_minute` was before, evaluated on a sample.
+# An earlier version of `one_minute`, evaluated on a sample.
 _BASE: presets.Preset = {
     **presets.ROWWISE_ADAM,
     'model.m': 200,
@@ -33,7 +33,7 @@ _BASE: presets.Preset = {
 }
 _MOGRIFIER: presets.Preset = {'model.family': 'mogrifier', 'model.rounds': 2}
 _BEST: presets.Preset = {**_MOGRIFIER, 'optimizer.decay': 0.15}
-# `one_minute` before its rate of 0.008.
+# `one_minute` before its learning rate became 0.008.
 _THREE_PASSES: presets.Preset = {
     **_MOGRIFIER,
     'model.m': 160,
@@ -42,7 +42,7 @@ _THREE_PASSES: presets.Preset = {
     'optimizer.decay': 0.2,
     'optimizer.row_adaptivity': 0.5,
 }
-# By corpus, what each point changes of it.
+# Corpus -> the keys that each point changes.
 POINTS: dict[str, dict[str, presets.Preset]] = {
     'brown': {
         'base': {},
@@ -85,7 +85,7 @@ POINTS: dict[str, dict[str, presets.Preset]] = {
 
 
 def get_config(row: str = 'brown,base') -> ConfigDict:
-    """Returns the config of a point, CORPUS,NAME. Raises: BadInput where there is none."""
+    """Returns the config of a point, CORPUS,NAME. Raises BadInput if it does not exist."""
     corpus, _, name = row.partition(',')
     if name not in POINTS.get(corpus, {}):
         known = ', '.join(f'{corpus},{name}' for corpus, points in POINTS.items() for name in points)

@@ -1,4 +1,4 @@
-"""The ladder from the network of 2003 to the Transformer: each rung is one change to the rung that it names.
+"""The ladder from the network of 2003 to the Transformer; each rung changes one idea of its parent rung.
 
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm             one rung
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm,wikitext2   on WikiText-2
@@ -28,16 +28,16 @@ from nplm_jax.utils.untrusted import read_json
 RESULTS = pathlib.Path(__file__).parent / 'results'  # CORPUS/RUNG-SEED.json
 UPDATES = RESULTS / 'updates.json'  # {corpus: {rung: updates}}
 BROWN, WIKITEXT_2 = CORPORA = 'brown', 'wikitext2'
-VALIDATIONS = 3  # of a rung; the parameters of the best one are the result
+VALIDATIONS = 3  # validations of a rung; the result has the best parameters
 
 
 class Rung(NamedTuple):
     """A row of the ladder.
 
     Attributes:
-        parent: The rung that it changes; '' for the first one and for the baseline.
-        idea: What changes, in words.
-        keys: What changes, by flattened key.
+        parent: The rung to which the change applies; '' for the first rung and for the baseline.
+        idea: A description of the change.
+        keys: The changed values by flattened key.
     """
 
     parent: str
@@ -112,14 +112,14 @@ RUNGS = {
     ),
     'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', presets.NGRAMS['modified_kneser_ney_5']),
 }
-ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the baseline
+ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs also trained on WikiText-2, in addition to the baseline
 
 
 def get_config(row: str = 'lstm') -> ConfigDict:
     """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name.
 
     Raises:
-        BadInput: There is no such rung, or the updates of its five minutes have not been counted.
+        BadInput: The rung does not exist, or its updates in five minutes have not been counted.
     """
     name, _, corpus = row.partition(',')
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
@@ -132,17 +132,17 @@ def get_config(row: str = 'lstm') -> ConfigDict:
         require(bool(updates), 'experiments/beyond/lineage/ladder.py', row, f'has no updates in {UPDATES.name}')
         updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
         config.train.evaluate_every = -(-updates // VALIDATIONS)
-        config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
+        config.train.epochs = config.train.patience = 1000  # neither limit ends the training early
     return config
 
 
 def row_of(name: str, corpus: str) -> str:
-    """Returns the row that `get_config` takes."""
+    """Returns the row for the argument of `get_config`."""
     return name if corpus == BROWN else f'{name},{corpus}'
 
 
 def without_budget(name: str, corpus: str) -> ConfigDict:
-    """Returns the config of a rung, which trains for as long as a row of the paper's tables."""
+    """Returns the config of a rung trained for as long as a row of the paper's tables."""
     by_articles = config_lib.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
     config = _apply(name, by_articles if corpus == WIKITEXT_2 else brown.get_config('large'))
     config.name = f'lineage-{corpus}-{name}'
@@ -150,7 +150,7 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
 
 
 def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
-    """Returns the keys whose values in a rung's config are not those of a run, recorded by `experiments.runs`.
+    """Returns the keys whose values differ between a rung's config and a run recorded by `experiments.runs`.
 
     The runs were recorded when a key had one default, that of the default config, whatever component read it.
     """

@@ -1,4 +1,4 @@
-"""Prints the ladder from the committed results: what each idea is worth at five minutes of training.
+"""Prints the ladder from the committed results: the gain from each idea at five minutes of training.
 
 python -m experiments.beyond.lineage.table                      both corpora
 python -m experiments.beyond.lineage.table --figure             draws lineage.png from the results on Brown
@@ -22,7 +22,7 @@ BASELINE = 'counts'
 
 
 class Measured(NamedTuple):
-    """The runs of a rung, one for each seed."""
+    """The runs of a rung, one per seed."""
 
     runs: list[dict[str, Any]]
 
@@ -35,7 +35,7 @@ def read(corpus: str) -> dict[str, Measured]:
     """Returns the rungs with results, in the order of the ladder.
 
     Raises:
-        BadInput: A file is damaged, or its run had other settings than the rung has now.
+        BadInput: A file is damaged, or its run had settings other than the rung's current ones.
     """
     found = {}
     for rung in ladder.RUNGS:
@@ -52,9 +52,9 @@ def read(corpus: str) -> dict[str, Measured]:
 
 
 def gain(measured: dict[str, Measured], rung: str) -> float | None:
-    """Returns by which share the test perplexity is below that of the rung that it changes, over their common seeds.
+    """Returns the relative reduction of the test perplexity from the parent rung, over their common seeds.
 
-    None: they have none.
+    None if they have no common seed.
     """
     parent, own = (
         {run['seed']: run['perplexity']['test'] for run in measured[name].runs} if name in measured else {}
@@ -65,7 +65,7 @@ def gain(measured: dict[str, Measured], rung: str) -> float | None:
 
 
 def rows(corpus: str) -> list[list[Any]]:
-    """Returns a row a rung."""
+    """Returns one row per rung."""
     measured, table = read(corpus), []
     for rung, found in measured.items():
         run = found.runs[0]
@@ -81,13 +81,13 @@ def rows(corpus: str) -> list[list[Any]]:
 
 
 def make() -> str:
-    """Returns the tables of the corpora that have results."""
+    """Returns the tables of the corpora with results."""
     found = {corpus: rows(corpus) for corpus in ladder.CORPORA}
     return '\n\n'.join(f'{corpus}:\n\n{markdown_table(HEADER, table)}' for corpus, table in found.items() if table)
 
 
 def draw() -> None:
-    """Draws each rung at its test perplexity, with a line from the rung that it changes."""
+    """Draws each rung at its test perplexity, with a line from its parent."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     measured = read(ladder.BROWN)

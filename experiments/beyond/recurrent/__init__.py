@@ -1,1 +1,1 @@
-"""The recurrent networks on Brown, beside windows and counts."""
+"""Recurrent networks on Brown, compared with window networks and count-based models."""

@@ -1,4 +1,4 @@
-"""Prints the recurrent networks beside the window and the counts, from the committed results.
+"""Compares recurrent networks with window networks and count-based models, from the committed results.
 
     python -m experiments.beyond.recurrent.table
 
@@ -26,7 +26,7 @@ HEADER = ['model', 'm', 'h', 'epochs', 'train', 'valid', 'test', 'mixed: valid',
 
 
 def rows() -> list[list[Any]]:
-    """Returns count-based models, windows, recurrent networks. Raises: BadInput for missing or wrong results."""
+    """Returns count-based models, windows and recurrent networks. Raises BadInput for missing or wrong results."""
     others = [_row(row, results.read(TABLE_1, row)) for row in reversed(OTHERS)]
     return [*others, *(_row(row, results.read(RESULTS, row)) for row in brown.RECURRENT)]
 

@@ -1,1 +1,1 @@
-"""Which tokens let a small model predict a text best in the same processor time?"""
+"""Words, subwords and bytes as the tokens of a small model, at equal processor time."""

@@ -2,7 +2,7 @@
 
     python -m experiments.beyond.tokens.reading --workdir=runs/tokens --data=naturalstories
 
-The data and the regression are those of experiments/use/reading_times. Runs that are not finished are left out.
+The data and the regression are those of experiments/use/reading_times. Unfinished runs are skipped.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ RARE = 'words, unknown ones as <rare>'  # the same network without the spelling
 
 
 class Texts(NamedTuple):
-    """The stories in the form of a corpus, the same for all systems.
+    """The stories as a corpus, equal for all systems.
 
     Attributes:
-        tokens: The words of the corpus of all stories: punctuation is split off as there.
-        story_T: The story of each.
-        words_T: The word of the stories that each is a part of.
-        columns: Length, log frequency, and whether the vocabulary of the words' network has all of a word's parts.
+        tokens: The words of all stories, with punctuation split off as in the corpus.
+        story_T: The story of each word.
+        words_T: The original word of the stories to which each word belongs.
+        columns: Length, log frequency, and whether all parts of a word are in the vocabulary of the word network.
     """
 
     tokens: list[str]
@@ -51,7 +51,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
-    """Cuts the words of the stories as the tokenizer of a words' network cuts the text of a user."""
+    """Tokenizes the words of the stories like a user's text for a word network."""
     loaded = loading.load(folder)
     settings, vocabulary = loaded.settings, loaded.vocabulary
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
@@ -74,7 +74,7 @@ def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.
 
 
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
-    """Returns perplexity and gains on the words that the words' network knows, and on all words."""
+    """Returns the perplexity and gains on the words known to the word network, and on all words."""
     measured = {}
     for name, known_W in {'known': texts.columns['in_vocabulary'], 'all': np.ones(len(stories.words), bool)}.items():
         columns = {**texts.columns, 'in_vocabulary': known_W}
@@ -87,7 +87,7 @@ def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str
 
 
 def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts) -> dict[str, Any]:
-    """Returns what a run's surprisals say of the reading times, by system: those of words are two."""
+    """Returns the results of a run by system; a run over words has two systems."""
     folder = workdir / 'runs' / run.name
     systems = {run.system: run.system == study.WORDS, **({RARE: False} if run.system == study.WORDS else {})}
     return {
@@ -97,7 +97,7 @@ def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts)
 
 
 def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
-    """Returns gains by row, corpus, system and seed; those of a run are kept in its folder."""
+    """Returns the gains by row, corpus, system and seed; the gains of a run are cached in its folder."""
     stories = natural_stories.read(data_folder)
     measured: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     texts: dict[str, Texts] = {}

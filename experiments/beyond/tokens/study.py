@@ -43,10 +43,10 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 SEEDS = (1, 2, 3)
 BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # row of configs/brown.py -> processor seconds of updates
-CHUNK = 20  # updates that are executed together
+CHUNK = 20  # updates per call of the compiled program
 WORDS = 'words'
 _PIECES = {'corpus.tokens': 'pieces'}
-SYSTEMS: dict[str, dict[str, Any]] = {  # what differs from `make_config`
+SYSTEMS: dict[str, dict[str, Any]] = {  # differences from `make_config`
     WORDS: {'corpus.tokens': 'whitespace', 'corpus.max_vocabulary': 16384, 'corpus.min_count': 1},
     'bpe_8192': {**_PIECES, 'corpus.pieces': 8192},
     'bytes': {'corpus.tokens': 'bytes', 'output.kind': 'full'},
@@ -54,7 +54,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {  # what differs from `make_config`
     'bpe_16384': {**_PIECES, 'corpus.pieces': 16384},
     'unigram_8192': {**_PIECES, 'corpus.pieces': 8192, 'corpus.piece_model': 'unigram'},
 }
-# By row and corpus, the updates of each of SYSTEMS that fit into the budget: measured once, for all seeds.
+# (row, corpus) -> the updates of each system that fit into the budget, measured once for all seeds.
 UPDATES: dict[tuple[str, str], tuple[int, ...]] = {
     ('one_minute', 'brown'): (2740, 3540, 4980, 3740, 2720, 3420),
     ('one_minute', 'wikitext2'): (2840, 3740, 4920, 3900, 2780, 3480),
@@ -82,27 +82,27 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its folder and of its file of results."""
+        """The name of its folder and of its results file."""
         return f'{self.row}-{self.corpus}-{self.system}-{self.seed}'
 
     @property
     def updates(self) -> int:
-        """The number of its updates, a multiple of CHUNK."""
+        """The number of updates, a multiple of CHUNK."""
         return UPDATES[self.row, self.corpus][list(SYSTEMS).index(self.system)]
 
 
 def all_runs() -> list[Run]:
-    """Returns the runs, row by row, corpus by corpus, seed by seed."""
+    """Returns the runs, ordered by row, corpus and seed."""
     order = itertools.product(BUDGETS, texts.CORPORA, SEEDS, SYSTEMS)
     return [Run(row, corpus, system, seed) for row, corpus, seed, system in order]
 
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
-    """Returns the config of a run: the network of its row of configs/brown.py on these files."""
+    """Returns the config of a run: the network of its preset of configs/brown.py, trained on these files."""
     c = config_lib.override(text.get_config(), {**presets.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
-    c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone
+    c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved only at the end
     c.eval.words = 1000  # nothing depends on the validation
     c.corpus.lowercase = c.corpus.split_possessive = run.corpus == 'brown'
     c.corpus.paragraphs = 'blank_lines'
@@ -111,9 +111,10 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
 
 
 def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
-    """Returns a run of so many updates, over which its learning rate falls to zero; the last epoch may be a part.
+    """Returns a run of the given number of updates, over which its learning rate decays to zero.
 
-    Updates are executed `train.steps_per_execution` at a time; the rest of an epoch, less than that, is left out.
+    Updates are executed `train.steps_per_execution` at a time; the remainder of an epoch is skipped. The last epoch
+    may be incomplete.
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size
@@ -127,7 +128,7 @@ def time_updates(training: train_lib.Training) -> tuple[list[float], float, trai
     """Trains to the end.
 
     Returns:
-        The processor seconds of each chunk of updates; those of what followed the last; the result.
+        The processor seconds of each chunk of updates, the processor seconds after the last chunk, and the result.
     """
     seconds, result = [], None
     while True:
@@ -167,7 +168,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
     test_seconds = time.process_time() - started
     sizes = {split: texts.size(file) for split, file in files.items()}
     trained_share = num_updates * settings.train.batch_size / len(data.train)  # passes over the training text
-    spent = statistics.fmean(seconds[1:]) * len(seconds)  # the first has the compilation as well
+    spent = statistics.fmean(seconds[1:]) * len(seconds)  # the first includes compilation
     measured = {
         **dataclasses.asdict(run),
         'vocabulary': len(data.vocabulary),
@@ -196,12 +197,12 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
 
 
 def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed: float) -> dict[str, Any]:
-    """Returns log P of the test text with the spelling of the words outside the vocabulary, and their number.
+    """Returns log P of the test text, including the spellings of unknown words, and the number of these words.
 
     Args:
         settings: The settings of the run.
-        folder: Its folder, where the spelling is saved.
-        model: Its network.
+        folder: The folder of the run, which contains the spelling model.
+        model: The network of the run.
         closed: log P with the symbol <rare> for these words.
     """
     started = time.process_time()
@@ -220,7 +221,7 @@ def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed
 
 
 def summarize(measured: dict[str, Any]) -> dict[str, float]:
-    """Returns bits per byte of the test text, and its perplexity per word between white space."""
+    """Returns the bits per byte of the test text, and its perplexity per word separated by white space."""
     nats = -measured['log_p']
     return {
         'bits_per_byte': nats / math.log(2) / measured['bytes']['test'],
@@ -237,7 +238,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Trains and measures a run, on one core: memory and processor seconds are those of this process."""
+    """Trains and measures a run on one core. Memory and processor seconds refer to this process."""
     os.sched_setaffinity(0, {flags.core})
     process.set_up_process()
     (run,) = (run for run in all_runs() if run.name == flags.run)

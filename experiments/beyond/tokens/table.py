@@ -22,7 +22,7 @@ CORPORA = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}
 
 
 def read(row: str, corpus: str) -> dict[str, list[dict[str, Any]]]:
-    """Returns the results by system, one for each seed that is there; systems without any are left out."""
+    """Returns the available results by system, one per seed; systems without results are skipped."""
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in study.SEEDS:
         for system in study.SYSTEMS:
@@ -41,7 +41,7 @@ def _mean(measured: list[dict[str, Any]], *keys: str) -> float:
 
 
 def make_table(row: str, corpus: str) -> str:
-    """Returns a line for each system, the best first."""
+    """Returns one row per system, best first."""
     header = [
         f'{CORPORA[corpus]}, {row}', '|V|', 'tokens/word', 'passes', 'seeds', 'bits/byte', 'of seeds',
         'perplexity/word', 'processor s', 'and after', 'train bytes/s', 'train words/s', 'test bytes/s', 'peak MB',
@@ -73,13 +73,13 @@ def make_table(row: str, corpus: str) -> str:
 
 
 def make_tables() -> str:
-    """Returns a table for each row and corpus that has results."""
+    """Returns one table for each row and corpus with results."""
     pairs = [(row, corpus) for row in study.BUDGETS for corpus in texts.CORPORA if read(row, corpus)]
     return '\n\n'.join(make_table(*pair) for pair in pairs)
 
 
 def make_reading_table() -> str:
-    """Returns a line for each system of each row and corpus; gains are in thousandths of a nat per word."""
+    """Returns one row per system, network and corpus; gains are in thousandths of a nat per word."""
     header = ['corpus', 'row', 'tokens', 'seeds', 'gain, known words', '95%', 'of seeds', 'gain, all words', '95%']
     header += ['of seeds', 'perplexity of all words']
     lines = []
@@ -103,7 +103,7 @@ def _gain(seeds: list[dict[str, Any]], words: str) -> tuple[str, str, str]:
 
 
 def draw() -> None:
-    """Draws bits per byte by system, a point for each seed and a line for each row."""
+    """Draws the bits per byte by system, with a point for each seed and a line for each row."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     figure = matplotlib.figure.Figure(figsize=(9, 4), layout='constrained')
@@ -132,7 +132,7 @@ def define(parser: entry.StudyParser) -> None:
 
 
 def show(flags: entry.Flags) -> str:
-    """Returns a table, and draws the figure if asked to."""
+    """Returns a table; draws the figure if requested."""
     if flags.figure:
         draw()
     return make_reading_table() if flags.reading else make_tables()

@@ -36,7 +36,7 @@ class Size(NamedTuple):
 
 
 def write(corpus: str, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Writes the splits of a corpus, as its config makes them, and returns the files. Existing files stay.
+    """Writes the splits of a corpus as defined by its config, and returns the files. Existing files are kept.
 
     Args:
         corpus: One of CORPORA.
@@ -53,7 +53,7 @@ def write(corpus: str, folder: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def to_text(words: Iterable[str]) -> str:
-    r"""Joins words by blanks, and paragraphs by blank lines; WikiText-2's symbol of unknown words is printed as there.
+    r"""Joins words by spaces and paragraphs by blank lines. Unknown words of WikiText-2 are written as <unk>.
 
     Examples:
         >>> to_text(['<text>', '<p>', 'a', 'dog', '<p>', '<rare>', '.'])

@@ -1,4 +1,4 @@
-"""Prints the perplexities of WikiText-2's published words, ours beside published ones, from the committed results.
+"""Compares perplexities on the words of WikiText-2 with published ones, from the committed results.
 
     python -m experiments.beyond.wikitext2.table
 
@@ -22,7 +22,7 @@ HEADER = ['model', 'family', 'parameters', 'epochs', 'seconds', 'processor s', '
 
 
 def make() -> str:
-    """Returns the table. Raises: BadInput when a row's JSON is missing."""
+    """Returns the table. Raises BadInput if the results of a row are missing."""
     recorded = {row: results.read(RESULTS, row) for row in ROWS}
     baseline, table = recorded['modified_kneser_ney_5']['perplexity']['test'], []
     for row, found in recorded.items():

@@ -1,4 +1,4 @@
-"""Chips, and topologies of them that XLA compiles for without one."""
+"""Chips and their topologies, for which XLA compiles without the hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHIPS = {
     'v6e': chips.CHIPS['TPU v6e'],
     'H100': chips.CHIPS['NVIDIA H100 80GB HBM3'],
 }
-# What XLA asks of an H100 (openxla/xla #25919, jax-ml/jax #28376).
+# The properties of an H100 that XLA requires (openxla/xla #25919, jax-ml/jax #28376).
 _H100 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
@@ -35,7 +35,7 @@ runtime_version { major: 12 minor: 8 }
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Chips that are connected.
+    """Connected chips.
 
     Attributes:
         chip: The name of the chip.
@@ -52,7 +52,7 @@ class Topology:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is of GPUs."""
+        """Whether the chips are GPUs."""
         return len(self.shape) == 1
 
     @property
@@ -61,9 +61,9 @@ class Topology:
         return 'gpu' if self.is_gpu else 'tpu'
 
     def devices(self) -> list[Any]:
-        """Returns the devices, for which JAX can compile and on which nothing can run."""
+        """Returns device descriptions for compilation; no program can run on them."""
         set_environment()
-        from jax.experimental import topologies  # noqa: PLC0415 (the tables do without JAX)
+        from jax.experimental import topologies  # noqa: PLC0415 (the tables need no JAX)
 
         if self.is_gpu:
             shape = f'1x1x{self.num_devices}'
@@ -86,12 +86,12 @@ TOPOLOGIES = {
 
 
 def set_environment() -> None:
-    """Lets the compilers start without a chip. They read this when they are loaded.
+    """Sets the environment that lets the compilers start without a chip; they read it when they are loaded.
 
     Raises:
-        ModuleNotFoundError: One of them is not installed.
+        ModuleNotFoundError: A compiler is not installed.
     """
-    import jax  # noqa: PLC0415 (the tables do without)
+    import jax  # noqa: PLC0415 (the tables need no JAX)
 
     for package in ('libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'):
         metadata.version(package)

@@ -1,10 +1,10 @@
-"""Compiles the update and the evaluation for TPUs and H100s that are not here.
+"""Compiles the update and the evaluation for absent TPUs and H100s.
 
-    python -m experiments.cost.accelerator.compile             compiles what results/ lacks, and prints the table
+    python -m experiments.cost.accelerator.compile             compiles the missing results and prints the table
     python -m experiments.cost.accelerator.compile --show      prints the table of the committed results
 
---rows=mlp1,default --topologies=v5e-2x2,H100 compiles these alone; --until=12:30 begins nothing after that time. Needs
-the packages of experiments/cost/accelerator/requirements.txt. README.md says what the columns are.
+--rows=mlp1,default --topologies=v5e-2x2,H100 compiles only these; --until=12:30 starts nothing after that time. Needs
+the packages of experiments/cost/accelerator/requirements.txt. README.md describes the columns.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-WEAK = 5120  # words of an update on each device
-STRONG = 16 * WEAK  # words of an update on all devices, where they do not grow with the devices
+WEAK = 5120  # words per update and device
+STRONG = 16 * WEAK  # words per update on all devices, if the batch does not grow with their number
 SCALED = 'mlp1', 'default', 'mlp10'  # the rows for every topology
 SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
 NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh
-EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
+EVALUATED = 'v5e-2x2', 'H100'  # the topologies for which the evaluation is compiled on one device
 HEADER = ['row', 'topology', 'data x model', 'words', 'GB', 'sent', 'MB sent']
 PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
 
 class Case(NamedTuple):
-    """A program to compile: a row for data x model devices of a topology; a batch of 0 is the evaluation."""
+    """A program to compile: a row on data x model devices of a topology. A batch of 0 stands for the evaluation."""
 
     row: str
     topology: str
@@ -49,12 +49,12 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its key in the results of the topology."""
+        """The key of the case in the results of the topology."""
         return f'{self.row} {self.data}x{self.model} {self.batch_size or "evaluation"}'
 
 
 def cases() -> list[Case]:
-    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes.
+    """Returns all cases, ordered by the position of their row, topology and mesh.
 
     Every row is compiled for each topology of SMALL, with the batch divided over the devices, the words, or both; for
     NEWER chips with both, and the rows of SCALED with the batch or both for the others.
@@ -80,11 +80,11 @@ def cases() -> list[Case]:
 
 
 def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated.
+    """Compiles a case. Returns the statistics of its program, per update or for the evaluated words.
 
     Args:
         case: The case.
-        sizes: Keys that an update's row changes, for a smaller program.
+        sizes: Config values that make the program smaller.
     """
     topology = chips.TOPOLOGIES[case.topology]
     if case.batch_size:
@@ -117,10 +117,10 @@ def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str
 def check(
     update: programs.Update, program: hlo.Program, sent: list[dict[str, Any]], data: int, model: int
 ) -> dict[str, Any]:
-    """Returns how often a program does what it must not, and how often it sends.
+    """Returns the numbers of forbidden operations and of collectives in a program.
 
     Args:
-        update: What was compiled.
+        update: The traced update.
         program: The program.
         sent: Its collectives, per update.
         data: Devices that divide the batch.
@@ -139,7 +139,7 @@ def check(
 
 
 def at_most(update: programs.Update, data: int, model: int) -> int:
-    """Returns how many collectives an update needs at most, each for one array: XLA joins several into one.
+    """Returns the maximum number of collectives of an update, one per array; XLA combines several into one.
 
     With gradients of whole tables, the gradient of each parameter and the NLL are summed over the batch; over the words
     each block of examples takes the largest score, the sum of E and the target's score, and once the gradients of the
@@ -158,12 +158,12 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
 
 
 def _is_over(num_words: int, array: hlo.Array) -> bool:
-    """Returns whether an array is a matrix with one side for the words, which may be padded."""
+    """Returns whether an array is a matrix with one dimension for the words, which may be padded."""
     return len(array.shape) > 1 and any(num_words <= size < num_words + 8 for size in array.shape)
 
 
 def measure(flags: study.Flags) -> None:
-    """Compiles what the results lack, writes each case as it is compiled, and prints the table."""
+    """Compiles the missing cases, writes each result immediately, and prints the table."""
     folder = flags.output
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [case for case in cases() if case.row in flags.rows and case.topology in flags.topologies]
@@ -191,13 +191,13 @@ def versions() -> dict[str, str]:
 
 
 def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
-    """Returns the results of a topology; {} before there are any."""
+    """Returns the results of a topology; an empty dictionary if there are none."""
     path = folder / f'{topology}.json'
     return results.load(path) if path.exists() else {}
 
 
 def show(flags: study.Flags) -> str:
-    """Returns one line for each program of the rows and topologies that the flags name."""
+    """Returns one row for each program of the rows and topologies named by the flags."""
     found = [
         (name, entry) for name in flags.topologies for entry in read(flags.output, name).get('entries', {}).values()
     ]

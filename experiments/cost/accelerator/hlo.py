@@ -1,6 +1,6 @@
-"""Counts from the text of a compiled program: how often each instruction runs, and what it sends.
+"""Counts from the text of a compiled program: executions of instructions, and bytes sent between devices.
 
-A loop's body counts as often as the loop runs it (`known_trip_count`), which XLA's own cost analysis does not do.
+The body of a loop counts once per iteration (`known_trip_count`), unlike in XLA's own cost analysis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """The size in bytes."""
         bits = 8 if self.kind == 'pred' else int(re.findall(r'\d+', self.kind)[0])
         return math.prod(self.shape) * bits // 8
 
@@ -37,9 +37,9 @@ class Instruction:
 
     Attributes:
         name: Its name.
-        op: What it does, such as `fusion`.
+        op: The operation, such as `fusion`.
         arrays: Its results.
-        operands: The names of what it reads.
+        operands: The names of its operands.
         rest: Its attributes as text.
     """
 
@@ -51,12 +51,12 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """What it does, the start of it where it goes on beside others."""
+        """The operation, without the suffix of the start of an asynchronous operation."""
         return self.op.removesuffix('-start')
 
     @property
     def called(self) -> list[str]:
-        """The computations that it runs."""
+        """The computations that it calls."""
         branches = re.findall(r'branch_computations=\{([^}]*)\}', self.rest)
         return _CALLED.findall(self.rest) + re.findall(r'[\w.-]+', ' '.join(branches))
 
@@ -65,7 +65,7 @@ class Program:
     """A compiled program: its computations, each a dictionary of instructions by name."""
 
     def __init__(self, text: str) -> None:
-        """Takes the text of a compiled program."""
+        """Parses the text of a compiled program."""
         self.computations: dict[str, dict[str, Instruction]] = {}
         self.entry = ''
         current: dict[str, Instruction] = {}
@@ -77,7 +77,7 @@ class Program:
                 current[instruction.name] = instruction
 
     def run(self, name: str = '', times: float = 1, fused: bool = False) -> Iterator[tuple[Instruction, float, bool]]:
-        """Yields each instruction that runs, how often, and whether it is a part of a fusion."""
+        """Yields each executed instruction, its number of executions, and whether it is part of a fusion."""
         for instruction in self.computations[name or self.entry].values():
             yield instruction, times, fused
             if instruction.op == 'while' or instruction.kind not in (*COLLECTIVES, 'reduce', 'scatter', 'sort', 'map'):
@@ -87,9 +87,9 @@ class Program:
                         yield from self.run(called, times * self._trips(instruction), inside)
 
     def collectives(self) -> list[dict[str, Any]]:
-        """Returns what is sent: the kind, how often, the bytes of the results of each time, and the size of a group."""
+        """Returns the collectives: kind, number of executions, bytes of results per execution, and group size."""
         found: collections.Counter[tuple[str, int, int]] = collections.Counter()
-        seen = set()  # a collective beside which something is computed stands in several fusions
+        seen = set()  # a collective that overlaps with computation occurs in several fusions
         for instruction, times, fused in self.run():
             channel = re.findall(r'channel_id=(\d+)', instruction.rest)
             if instruction.kind in COLLECTIVES and not (fused and (instruction.kind, *channel) in seen):
@@ -99,7 +99,7 @@ class Program:
         return [{'kind': k, 'bytes': b, 'devices': d, 'count': n} for (k, b, d), n in sorted(found.items())]
 
     def products(self) -> list[tuple[Array, ...]]:
-        """Returns the operands of each product of matrices."""
+        """Returns the operands of each matrix product."""
         found = []
         for instructions in self.computations.values():
             for i in instructions.values():
@@ -109,7 +109,7 @@ class Program:
         return found
 
     def _trips(self, i: Instruction) -> int:
-        """Returns how often a loop runs: what the program says of it, or the constant with which its end compares."""
+        """Returns the number of iterations of a loop: as annotated, or from the constant in its condition."""
         if i.op != 'while':
             return 1
         if known := re.search(r'known_trip_count"?\s*[:=]\s*\{"?n"?\s*[:=]\s*"?(\d+)', i.rest):
@@ -147,14 +147,14 @@ def _arrays(text: str) -> tuple[Array, ...]:
 
 
 def _results(i: Instruction) -> tuple[Array, ...]:
-    """Returns an instruction's results; what begins a collective has its operands before them."""
+    """Returns the results of an instruction. The start of a collective lists its operands before them."""
     if i.op.endswith('-start') and i.kind in COLLECTIVES and i.kind != 'all-reduce':
         return i.arrays[len(i.operands) : 2 * len(i.operands)]
-    return i.arrays[:1] if i.op == 'custom-call' and 'gemm' in i.rest else i.arrays  # the other one is a workspace
+    return i.arrays[:1] if i.op == 'custom-call' and 'gemm' in i.rest else i.arrays  # the other result is a workspace
 
 
 def _group_size(rest: str) -> int:
-    """Returns how many devices exchange something with each other; 0 for all."""
+    """Returns the number of devices in a group that exchange data; 0 for all devices."""
     if found := re.search(r'replica_groups=\[(\d+),(\d+)\]', rest):
         return int(found[2])
     if found := re.search(r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', rest):

@@ -1,4 +1,4 @@
-"""The programs of a run for devices that are not here: the update and the evaluation, as the package builds them."""
+"""The programs of a run for absent devices: the update and the evaluation, as built by the package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = {
     'mogrifier': (brown, 'mogrifier'),
     'mlp9': (brown, 'mlp9'),
 }
-# An LSTM, as `one_minute` was when its programs were compiled.
+# An LSTM: the version of `one_minute` when its programs were compiled.
 CHANGES: dict[str, dict[str, Any]] = {
     'one_minute': {
         'model.family': 'lstm',
@@ -56,11 +56,11 @@ EVALUATED = 16_384  # words
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """A chunk of updates that was traced.
+    """A traced chunk of updates.
 
     Attributes:
         traced: Its trace.
-        batch_size: Words of an update, of all devices.
+        batch_size: Words per update on all devices.
         network: The network.
         num_parameters: The number of arrays of parameters.
     """
@@ -72,7 +72,7 @@ class Update:
 
 
 def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = None) -> tuple[Settings, int]:
-    """Returns the settings of a row for a chip, in bfloat16, and |V|; `sizes` are keys that it changes."""
+    """Returns the settings of a row for a chip, in bfloat16, and |V|; `sizes` are changed config values."""
     config, name = ROWS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
@@ -90,9 +90,9 @@ def trace_update(
     Args:
         row: One of ROWS.
         topology: The devices.
-        mesh: The devices that divide the batch, and those that divide the words.
-        batch_size: Words of an update, of all devices.
-        sizes: Keys that the row changes, such as model.h.
+        mesh: The number of devices that divide the batch, and of devices that divide the words.
+        batch_size: Words per update on all devices.
+        sizes: Changed config values, such as model.h.
     """
     settings, num_words = settings_of(row, batch_size, sizes)
     devices = topology.devices()

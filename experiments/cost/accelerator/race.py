@@ -1,17 +1,17 @@
-"""Everything worth measuring in 25 minutes on one GPU, in order of worth; each row is written as it comes.
+"""Measures one GPU for 25 minutes, most important rows first; each row is written immediately.
 
-    python -m experiments.cost.accelerator.race [--minutes=25]    measures what is missing, and prints the table
-    python -m experiments.cost.accelerator.race --rehearse        all rows in small, on a CPU: five minutes on 2 cores
-    python -m experiments.cost.accelerator.race --quick           a check: two rows in small, measured anew
-    python -m experiments.cost.accelerator.race --show            the table of the committed results, nothing measured
+    python -m experiments.cost.accelerator.race [--minutes=25]    measures the missing rows and prints the table
+    python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
+    python -m experiments.cost.accelerator.race --quick           a check: two rows at small size, measured again
+    python -m experiments.cost.accelerator.race --show            only prints the table of the committed results
     python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
 
-Each row is measured in a process of its own and is a file results/race/DEVICE/ROW.json; a rehearsal writes to
-runs/race-rehearsal. Started again, the race goes on: first with the rows that are missing, then with those that failed.
+Each row is measured in a separate process and written to a file results/race/DEVICE/ROW.json; a rehearsal writes to
+runs/race-rehearsal. A restarted race first measures the missing rows, then the failed ones.
 The rows: words/s and the share of the device's peak in bfloat16 against the batch (NETWORK-BATCH); our training step
 against plain JAX and torch.compile, in turns (-plain_jax, -torch_compile); sixteen learning rates and decays by vmap
 against one by one (-vmap); the time to the paper's validation perplexity on Brown
-(-perplexity). PyTorch and the corpus are needed by their rows alone.
+(-perplexity). Only some rows require PyTorch or the corpus.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ HERE = pathlib.Path(__file__).parent
 RESULTS, REHEARSAL = HERE / 'results' / 'race', pathlib.Path('runs/race-rehearsal')
 ABOUT = 'about'  # a child that measures nothing
 LIMIT = 240.0  # seconds of a row
-QUICK = {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}  # a rehearsal compiles for longer than it trains
+QUICK = {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}  # a rehearsal spends more time compiling than training
 HEADER = ['row', 'batch', 'words/s', 'range', 'Tflop/s', 'of peak', 'ratio', 'remark']
 
 
 def about() -> dict[str, Any]:
-    """Returns the device, the versions and the commit that every row records; starts JAX."""
+    """Starts JAX. Returns the device, the versions and the commit recorded with every row."""
     device, found = jax.devices()[0], provenance.provenance()
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         found['versions']['torch'] = importlib.metadata.version('torch')
@@ -64,21 +64,21 @@ def about() -> dict[str, Any]:
 
 
 def measure_row(name: str, rehearse: bool) -> dict[str, Any]:
-    """Measures a row in this process. Raises: BadInput, one line whatever happened."""
+    """Measures a row in this process. Raises BadInput, with a one-line message, for every failure."""
     try:
         with out_of_memory_as_bad_input():
             return about() if name == ABOUT else ROWS[name](SMALL if rehearse else FULL)
     except (BadInput, ModuleNotFoundError):
         raise
-    except Exception as error:  # a compiler or a library that this device's user cannot mend: the race goes on
+    except Exception as error:  # a failure in a compiler or library, which the user cannot fix: the race continues
         raise BadInput(type(error).__name__, first_line(error)) from error
 
 
 def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
-    """Measures a row in a process of its own, so that no row has another one's memory or ends with it.
+    """Measures a row in a separate process, which isolates its memory and its failures.
 
     Returns:
-        What it measured; `failed`, the reason, where it ended otherwise.
+        The measurements; or `failed`, the reason of a failure.
 
     Raises:
         subprocess.TimeoutExpired: It took longer than `seconds`.
@@ -93,7 +93,7 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
             code = child.wait(seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # the processes of torch.compile too
+                os.killpg(child.pid, signal.SIGKILL)  # including the processes of torch.compile
             child.wait()
         for file in (out, err):
             file.seek(0)
@@ -106,30 +106,30 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
 
 
 def order(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
-    """Returns the rows to measure: those that are missing, then those that failed, each in the given order."""
+    """Returns the rows to measure: the missing rows, then the failed rows, each in the given order."""
     measured = read(folder)
     missing = [name for name in names if name not in measured]
     return missing + [name for name in names if 'failed' in measured.get(name, {})]
 
 
 def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns the rows of a device that are written, in order of worth."""
+    """Returns the measured rows of a device, most important first."""
     return {name: results.read(folder, name) for name in ROWS if (folder / f'{name}.json').exists()}
 
 
 def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str] = tuple(ROWS)) -> None:
-    """Measures rows until all are written, or the minutes are over.
+    """Measures rows until all are written or the time is over.
 
     Args:
         root: The folder of the devices' folders.
-        minutes: No row begins later.
-        rehearse: Whether to measure in small, on any device.
-        names: The rows, in order of worth.
+        minutes: The time after which no row starts.
+        rehearse: Whether to measure at small size, on any device.
+        names: The rows, most important first.
 
     Raises:
-        BadInput: JAX does not start, or has no accelerator and this is no rehearsal.
+        BadInput: JAX does not start, or there is no accelerator and this is not a rehearsal.
     """
-    signals.raise_on_sigterm()  # so that no row goes on after the race
+    signals.raise_on_sigterm()  # otherwise a row would continue after the race
     deadline = time.monotonic() + 60 * minutes
     try:
         facts = run_child(ABOUT, rehearse, LIMIT)
@@ -159,7 +159,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
 
 
 def cells(name: str, row: Mapping[str, Any]) -> list[str]:
-    """Returns a line of the table."""
+    """Returns a row of the table."""
     if not row or 'failed' in row:
         return [name, *['-'] * (len(HEADER) - 2), row.get('failed', 'not measured')]
     if 'target' in row:
@@ -182,7 +182,7 @@ def cells(name: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns one line a row: medians of words a second, and the median of the rounds' ratios."""
+    """Returns one line per row: the median words per second, and the median of the rounds' ratios."""
     table = markdown_table(HEADER, [cells(name, measured.get(name, {})) for name in ROWS])
     commits = sorted({row['commit'] for row in measured.values()})
     devices = sorted({row['device'] for row in measured.values()})
@@ -190,7 +190,7 @@ def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.Path) -> None:
-    """Draws the share of the peak against the batch, for each device and each network that was timed alone."""
+    """Draws the share of peak FLOP/s by batch size, for each device and each network timed on its own."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (the tables do without)
 
     figure = Figure(figsize=(6, 4), layout='constrained')
@@ -211,7 +211,7 @@ def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the table of each device; without any, that of the rows, not measured."""
+    """Returns the table of each device, or the list of rows if none was measured."""
     folders = sorted(path for path in root_of(flags).glob('*') if path.is_dir())
     if flags.figure:
         draw({path.name: read(path) for path in folders}, HERE / 'race.png')
@@ -236,11 +236,11 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Races, and prints the table; as a child measures one row, and prints it as JSON."""
+    """Runs the race and prints the table. In a child process, measures one row and prints it as JSON."""
     if flags.child:
         print(json.dumps(measure_row(flags.child, flags.rehearse)))
         return
-    if flags.quick:  # in a new folder, so that every row is measured
+    if flags.quick:  # a new folder, which makes every row missing
         with tempfile.TemporaryDirectory() as folder:
             race(pathlib.Path(folder), flags.minutes, flags.rehearse, flags.rows)
             (measured,) = map(read, pathlib.Path(folder).iterdir())

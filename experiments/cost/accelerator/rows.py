@@ -1,4 +1,4 @@
-"""The rows of the race: what each measures on this process's device, at full size or small for a rehearsal.
+"""The rows of the race: measurements on this process's device, at full size or at small size for a rehearsal.
 
 Dims: V vocabulary, B batch, S updates of a turn, R runs of a sweep.
 """
@@ -43,10 +43,10 @@ NETWORKS: dict[str, Callable[[], ConfigDict]] = {
 }
 BATCHES, LARGEST = (4096, 32_768, 512), 131_072
 RIVALS = ('plain_jax', 'torch_compile')  # of experiments/cost/speed
-# Learning rates and decays of the sweep. Points of configs/brown.py differ in shapes, so that vmap cannot join them.
+# Learning rates and decays of the sweep. The points of configs/brown.py differ in shapes, so vmap cannot combine them.
 POINTS = list(itertools.product((0.5, 1.0, 1.5, 2.0), (0.0, 1e-6, 1e-5, 1e-4)))
 QUARTERS = 4  # validations of an epoch
-EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
+EPOCHS = 1000  # more updates than a race makes, which keeps the learning rate above zero
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Size:
     rounds: int
 
     def batch(self, B: int) -> int:
-        """Returns the batch of a row: at least the words of one stream."""
+        """Returns the batch size of a row, at least the words of one stream."""
         return max(B // self.smaller, 16)
 
     def updates(self, B: int) -> int:
@@ -99,8 +99,8 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
-    """Times our training step and another one in turns, on the same words from the same parameters."""
-    process.set_up_process()  # so that rows share the compiled program of ours
+    """Times our training step and another one alternately, on the same words and initial parameters."""
+    process.set_up_process()  # rows then share the compiled program of our step
     problem.set_up()
     B = size.batch(batch)
     S = size.updates(B)
@@ -110,7 +110,7 @@ def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
 
 
 def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
-    """Times the points of a sweep trained together by vmap, and one by one."""
+    """Times the points of a sweep, trained together by vmap and one by one."""
     process.set_up_process()
     B, quarter = size.batch(batch), dataclasses.replace(size, words=size.words // 4)
     scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of a rate for the config's batch
@@ -140,7 +140,7 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def time_to_perplexity(network: str, batch: int, size: Size) -> dict[str, Any]:
-    """Trains until the validation perplexity is the paper's, counted from before the corpus is read and compiled for.
+    """Trains until the paper's validation perplexity. The time includes reading the corpus and compilation.
 
     A rehearsal trains on three sentences.
     """
@@ -168,9 +168,9 @@ def time_to_perplexity(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def large_batch(config: ConfigDict, B: int) -> ConfigDict:
-    """Returns a config with another batch, twice the epochs, and a validation every quarter of an epoch.
+    """Returns a config with another batch size, twice the epochs, and four validations per epoch.
 
-    The learning rate grows with the square root of the batch; nobody has tuned it for large ones.
+    The learning rate grows with the square root of the batch; it has not been tuned for large batches.
     """
     updates = int(config.corpus.train) // B // QUARTERS
     changes = {
@@ -185,7 +185,7 @@ def large_batch(config: ConfigDict, B: int) -> ConfigDict:
 
 
 def in_bfloat16(config: ConfigDict) -> ConfigDict:
-    """Returns a config whose matrix products are in bfloat16: those before the output layer where the body has any."""
+    """Returns a config with matrix products in bfloat16, including the products below the output layer, if any."""
     keys = {'output.precision', 'model.precision'} & flatten(config).keys()
     return config_lib.override(config, dict.fromkeys(keys, 'bfloat16'))
 
@@ -216,7 +216,7 @@ def _zipf_words(V: int, num_train: int, seed: int) -> Dataset:
 
 
 def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: float) -> dict[str, Any]:
-    """Returns words a second of each turn by contestant, and the peak memory where the device tells it."""
+    """Returns the words per second of each turn by contestant, and the peak memory if the device reports it."""
     memory = jax.local_devices()[0].memory_stats() or {}
     return {
         'batch': B,
@@ -228,7 +228,7 @@ def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: 
 
 
 def _make_rows() -> dict[str, Callable[[Size], dict[str, Any]]]:
-    """Returns what is measured by the name of the row, in order of worth."""
+    """Returns the measurement functions by row name, most important first."""
     three = ('mlp1', 'default', 'transformer')
     speeds = [(network, batch) for batch in (*BATCHES, LARGEST) for network in three]
     rivals = itertools.product(RIVALS, ('mlp1', 'mlp9'))

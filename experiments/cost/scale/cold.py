@@ -1,11 +1,11 @@
-"""Measures one command from a text to a modified Kneser-Ney 5-gram, with nothing cached, beside KenLM's lmplz.
+"""Measures the estimation of a modified Kneser-Ney 5-gram from a text, without caches, and compares KenLM's lmplz.
 
     python -m experiments.cost.scale.cold TEXT --kenlm=/folder/of/lmplz    results/cold.json
     python -m experiments.cost.scale.cold --quick                          a check: our command with a small text
     python -m experiments.cost.scale.cold                                  the table of the committed results
 
-Both programs read the text, count all of its words, and write a model; they take turns, and change who begins in each
-round. Memory is that of all processes of a command: their shares of what is resident (Pss), looked at five times a
+Both programs read the text, count all of its words, and write a model; they alternate, and the order changes in each
+round. Memory is that of all processes of a command: their proportional set sizes (Pss), sampled five times per
 second.
 """
 
@@ -39,9 +39,9 @@ PROGRAMS = {'nplm_jax': 'nplm-jax', 'lmplz': 'lmplz'}
 
 
 def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path | None, memory: str) -> dict[str, list[str]]:
-    """Returns the command of each program; `folder` has test.txt, and gets the models and temporary files.
+    """Returns the command of each program. `folder` contains test.txt and receives the models and temporary files.
 
-    Without the folder of KenLM, only ours.
+    Without the folder of KenLM, returns only our command.
     """
     corpus = {'path': text, 'valid_path': folder / 'test.txt', 'test_path': folder / 'test.txt', 'min_count': 1}
     found = {
@@ -80,7 +80,7 @@ def run_once(command: list[str], folder: pathlib.Path) -> dict[str, float]:
 
 
 def _family(pid: int) -> list[int]:
-    """Returns the numbers of a process and of all that it started."""
+    """Returns the ids of a process and of all its descendants."""
     children: list[int] = []
     with contextlib.suppress(OSError):
         for task in pathlib.Path(f'/proc/{pid}/task').iterdir():
@@ -97,7 +97,7 @@ def _resident(pid: int) -> int:
 
 
 def table(flags: study.Flags) -> str:
-    """Returns a row for each program: its median round, and the seconds of all."""
+    """Returns one row per program: its median round, and the seconds of all rounds."""
     rounds = results.load(flags.output)['rounds']
     rows = []
     for key in sorted(rounds[0], reverse=True):

@@ -1,4 +1,4 @@
-"""Writes a text of any length by a fixed rule and a seed, for measurements of cost.
+"""Generates a text of any length from a fixed rule and a seed, for cost measurements.
 
     python -m experiments.cost.scale.generate 100_000_000 text.txt
 
@@ -54,7 +54,7 @@ def _batch(batch: int, seed: int) -> np.ndarray:
     for at in range(DOCUMENT_WORDS):
         orders_S = np.searchsorted(limits, rng.random(DOCUMENTS), side='right')
         places_S = np.minimum(rng.random(DOCUMENTS) ** (-1 / PLACE_EXPONENT), 2.0**62).astype(np.uint64)
-        contexts[0] = rng.integers(0, 2**63, DOCUMENTS, np.uint64)  # without a context each draw is a new one
+        contexts[0] = rng.integers(0, 2**63, DOCUMENTS, np.uint64)  # without a context, every draw is independent
         uniform_S = _mix(contexts[orders_S, columns] + places_S * _MIX[0]) >> np.uint64(11)
         tail_S = (uniform_S + np.float64(1)) / 2.0**53
         words_S = np.minimum(OFFSET * (tail_S ** (-1 / (EXPONENT - 1)) - 1), MAX_RANK)
@@ -94,7 +94,7 @@ def to_text(ranks_T: np.ndarray, in_lines: bool = True) -> bytes:
 
 
 def write(path: pathlib.Path, num_words: int, seed: int = SEED) -> None:
-    """Writes a text of so many words."""
+    """Writes a text of the given number of words."""
     with path.open('wb') as file:
         for ranks_T in ranks(num_words, seed):
             file.write(to_text(ranks_T))
@@ -103,7 +103,7 @@ def write(path: pathlib.Path, num_words: int, seed: int = SEED) -> None:
 
 @contextlib.contextmanager
 def small_text(num_words: int) -> Iterator[str]:
-    """Yields the path of a text for --quick, in a temporary folder of its own."""
+    """Yields the path of a text for --quick in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'text.txt'
         write(path, num_words)

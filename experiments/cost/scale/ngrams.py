@@ -1,10 +1,10 @@
-"""Measures a modified Kneser-Ney 5-gram of generated text: seconds, peak memory and disk, beside KenLM's lmplz.
+"""Measures a modified Kneser-Ney 5-gram of generated text and KenLM's lmplz: seconds, peak memory and disk space.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
     python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
     python -m experiments.cost.scale.ngrams         the table of the committed results
 
-Both programs read the same words; each estimate is a process of its own, and they take turns. nplm-jax reads ids from
+Both programs read the same words; each estimate is a separate process, and they alternate. nplm-jax reads ids from
 a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. The text is one line
 for lmplz, which puts <s> before it and </s> after it, where nplm-jax has four rare words before it: the tables differ
 by these n-grams, and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
@@ -40,8 +40,8 @@ from nplm_jax.utils.errors import require
 
 ORDER = 5
 TEST_WORDS = 200_000
-MAX_RANK = 65_535  # words of this rank and above are the rare word
-REPEATS = 2  # of each estimate of fewer words than SLOW; the faster one counts
+MAX_RANK = 65_535  # words of this rank and above are read as the rare word
+REPEATS = 2  # runs of each estimate of fewer words than SLOW; the fastest counts
 SLOW = 50_000_000
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
 QUICK_WORDS = 20_000
@@ -67,7 +67,7 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
         at += len(batch)
     occurs = np.bincount(ranks_T[:words], minlength=MAX_RANK + 1) > 0
     occurs[MAX_RANK] = False
-    ranks_T[~occurs[ranks_T]] = MAX_RANK  # a test word that training lacks is the rare word for both programs
+    ranks_T[~occurs[ranks_T]] = MAX_RANK  # both programs read test words outside the training text as the rare word
     ids = np.where(occurs, np.cumsum(occurs), 0).astype(np.int32)
     ids[ranks_T].tofile(folder / 'ids.bin')
     for name, part_T in (('train', ranks_T[:words]), ('test', ranks_T[words:])):
@@ -79,7 +79,7 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
 
 
 def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
-    """Estimates, saves and reads the model and scores the test words; runs in a process of its own."""
+    """Estimates, saves and reads the model, and scores the test words; runs in a separate process."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(
@@ -111,7 +111,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
 
 
 def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
-    """Runs a command. Returns its output, seconds, peak resident memory, and by how much the disk filled meanwhile."""
+    """Runs a command. Returns its output, seconds, peak resident memory, and peak disk space."""
     free, done = [shutil.disk_usage(folder).free], threading.Event()
 
     def watch() -> None:
@@ -132,7 +132,7 @@ def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
 
 
 def measure_ours(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
-    """Measures `estimate`; `seconds` has the start of the process."""
+    """Measures `estimate`; `seconds` includes the start of the process."""
     module = ['-m', 'experiments.cost.scale.ngrams', f'--folder={folder}', f'--words={words}']
     measured = measure([sys.executable, *module, f'--child={vocabulary_size}'], folder)
     child = json.loads(measured['output'])
@@ -140,7 +140,7 @@ def measure_ours(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict
 
 
 def measure_lmplz(folder: pathlib.Path, kenlm: pathlib.Path, memory: str) -> dict[str, Any]:
-    """Measures lmplz, which itself reports its peak memory."""
+    """Measures lmplz, which reports its own peak memory."""
     files = ['--text', f'{folder}/train.txt', '--arpa', f'{folder}/model.arpa', '-T', f'{folder}/kenlm']
     measured = measure([str(kenlm / 'lmplz'), '-o', str(ORDER), '-S', memory, *files], folder)
     report = dict(re.findall(r'(\w+):([0-9.]+)', measured['errors'].splitlines()[-1]))
@@ -162,7 +162,7 @@ def lmplz_perplexity(folder: pathlib.Path, kenlm: pathlib.Path) -> float:
 
 
 def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, memory: str) -> dict[str, Any]:
-    """Measures one size of text, the two programs in turn."""
+    """Measures both programs alternately on one size of text."""
     sizes = prepare(folder, words)
     ours, lmplz = [], []
     for _ in range(REPEATS if words < SLOW else 1):
@@ -180,12 +180,12 @@ def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, m
 
 
 def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the run of the fewest seconds, with the seconds of all."""
+    """Returns the fastest run, with the seconds of all runs."""
     return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
 
 
 def table(flags: study.Flags) -> str:
-    """Returns two rows for each size of text."""
+    """Returns two rows per size of text."""
     rows = []
     for size in results.load(flags.output)['sizes']:
         for name, key in (('nplm-jax', 'nplm_jax'), ('lmplz', 'lmplz')):
@@ -198,7 +198,7 @@ def table(flags: study.Flags) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Returns numbers above zero between commas."""
+    """Parses comma-separated numbers above zero."""
     return [int(study.positive(int)(number)) for number in text.split(',')]
 
 
@@ -210,11 +210,11 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
     parser.add_output_path(RESULTS)
     parser.add_quick(words=[QUICK_WORDS], output='runs/quick/ngrams.json')
-    parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this process is the one that is measured
+    parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this is the measured process
 
 
 def main(flags: study.Flags) -> None:
-    """Measures the sizes and writes the results after each."""
+    """Measures the sizes and writes the results after each of them."""
     if flags.child:
         print(json.dumps(estimate(flags.folder, flags.words[0], flags.child)))
         return
@@ -230,7 +230,7 @@ def main(flags: study.Flags) -> None:
 
 
 def measure_sizes(flags: study.Flags, folder: pathlib.Path) -> None:
-    """Measures the sizes in a folder, and writes the results after each."""
+    """Measures the sizes in a folder and writes the results after each of them."""
     facts = {**of_module('experiments.cost.scale.ngrams'), 'seed': generate.SEED}
     facts |= {'lmplz_memory': flags.memory, 'load_before': os.getloadavg()}
     rows: list[dict[str, Any]] = []

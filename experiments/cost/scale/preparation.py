@@ -1,4 +1,4 @@
-"""Measures how long texts take to become ids, at the first start and at the second, and their memory and disk.
+"""Measures the tokenization of texts at the first and at the second start: seconds, memory and disk space.
 
     python -m experiments.cost.scale.preparation TEXT ... [--tokens=pieces] [--output=FILE.json]
     python -m experiments.cost.scale.preparation --quick                  a check: two starts on a small text
@@ -6,7 +6,7 @@
 
 --tokens=pieces learns 8,000 pieces from the first 80% of the words; its results are in results/pieces.json.
 
-Each start is a process of its own with an empty cache in a temporary folder, which the second start finds filled.
+Each start is a separate process. The cache is empty at the first start and filled at the second.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FILES = {'words': 'preparation', 'pieces': 'pieces'}  # of results
 
 
 def start(path: str, tokens: str) -> dict[str, Any]:
-    """Makes the ids of a text, as a run does; runs in a process of its own. Times are after the imports."""
+    """Tokenizes and encodes a text like a run; runs in a separate process. Times exclude the imports."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     peaks: dict[int, int] = {}
     threading.Thread(target=_watch_helpers, args=(peaks,), daemon=True).start()
@@ -66,9 +66,9 @@ def start(path: str, tokens: str) -> dict[str, Any]:
 
 
 def _watch_helpers(peaks: dict[int, int]) -> None:
-    """Records the peak resident bytes of each helper process, by its number, as long as this process lives.
+    """Records the peak resident bytes of each helper process by its id, for the lifetime of this process.
 
-    `resource.getrusage` counts what a helper shared with its parent before it began.
+    `resource.getrusage` also counts memory that a helper shared with its parent before it started.
     """
     while True:
         for pid in map(int, pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()):
@@ -80,7 +80,7 @@ def _watch_helpers(peaks: dict[int, int]) -> None:
 
 
 def learn(path: str, tokens: str) -> dict[str, Any]:
-    """Learns the tokens alone, with as many processes as `start`; runs in a process of its own."""
+    """Only learns the tokens, with as many processes as `start`; runs in a separate process."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     texts = [part.read for part in corpora.find_sources(settings.corpus)]
     begin = time.perf_counter()
@@ -89,7 +89,7 @@ def learn(path: str, tokens: str) -> dict[str, Any]:
 
 
 def measure(path: str, tokens: str) -> dict[str, Any]:
-    """Measures two starts on a text, and learning its tokens."""
+    """Measures two starts on a text, and the learning of its tokens."""
     starts = []
     with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
         for child in ('start', 'start', *(['learn'] if tokens == 'pieces' else [])):
@@ -103,12 +103,12 @@ def measure(path: str, tokens: str) -> dict[str, Any]:
 
 
 def make_table(flags: study.Flags) -> str:
-    """Returns the table of words, or that of pieces."""
+    """Returns the table for words or for pieces."""
     return {'words': table, 'pieces': pieces_table}[flags.tokens]()
 
 
 def table() -> str:
-    """Returns a row for each text; the peak is that of the process and of two helper processes."""
+    """Returns one row per text; the peak memory is the sum over the process and two helper processes."""
     rows = []
     for measured in results.read(RESULTS, 'preparation')['texts']:
         first, second = measured['first'], measured['second']
@@ -122,7 +122,7 @@ def table() -> str:
 
 
 def pieces_table() -> str:
-    """Returns a row for each text in pieces; learning is a part of the first start, measured once more on its own."""
+    """Returns one row per text in pieces; learning is part of the first start and also measured separately."""
     rows = []
     for measured in results.read(RESULTS, 'pieces')['texts']:
         first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']
@@ -145,7 +145,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures the texts that are given."""
+    """Measures the given texts."""
     if flags.child:
         print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
         return
@@ -159,7 +159,7 @@ def main(flags: study.Flags) -> None:
 
 
 def measure_texts(flags: study.Flags, files: Sequence[str]) -> None:
-    """Measures texts, and writes the results after each."""
+    """Measures texts and writes the results after each of them."""
     facts = {**of_module('experiments.cost.scale.preparation'), 'load_before': os.getloadavg()}
     path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
     texts: list[dict[str, Any]] = []

@@ -1,11 +1,11 @@
-"""Speed and memory of training on a long text that is read from the disk, beside Brown on the device.
+"""Speed and memory of training on a long text read from disk, compared with Brown on the device.
 
     python -m experiments.cost.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
     python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
 Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
-each trains the same number of updates, one after the other; speeds are compared by the median of the rounds' ratios.
+both train the same number of updates, one after the other; speeds are compared by the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ CONTESTANTS = {  # name -> changes of the config
     'Brown, from the disk': {'train.input': 'mapped'},
     'the text, from the disk': {'train.input': 'mapped', **_TEXT},
 }
-QUICK = {  # of --quick: the same text and network
+QUICK = {  # for --quick: the same text and network
     name: {**_TEXT, 'train.input': source, 'model.m': 8, 'model.h': 8, 'train.steps_per_execution': 5}
     for name, source in (('the text, on the device', 'device'), ('the text, from the disk', 'mapped'))
 }
 
 
 def make_settings(changes: Mapping[str, Any], path: str) -> Settings:
-    """Returns the settings of a contestant that changes these keys."""
+    """Returns the settings of a contestant with these changed keys."""
     config = brown.get_config('large')
     changes = {'output.kind': 'nce', **changes}
     if changes.get('corpus.name') == 'text':
@@ -58,13 +58,13 @@ def make_settings(changes: Mapping[str, Any], path: str) -> Settings:
 
 
 def memory() -> dict[str, int]:
-    """Returns the resident megabytes of this process: its own, and those of files that are mapped."""
+    """Returns the resident megabytes of this process: anonymous memory and mapped files."""
     status = pathlib.Path('/proc/self/status').read_text()
     return {name: int(re.findall(rf'{name}:\s+(\d+)', status)[0]) // 1024 for name in ('RssAnon', 'RssFile', 'VmHWM')}
 
 
 def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float, np.ndarray]:
-    """Trains some chunks. Returns the state, its update, the words a second, and the losses of the last chunk."""
+    """Trains some chunks. Returns the state, its update, the words per second, and the losses of the last chunk."""
     started, first = time.perf_counter(), step
     for _ in range(num_chunks):
         chunk = run.chunk(state, step)
@@ -76,7 +76,7 @@ def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tu
 
 
 def table(flags: study.Flags) -> str:
-    """Returns a row for each contestant of the results, and the resident memory."""
+    """Returns one row per contestant, and the resident memory."""
     measured = results.load(flags.output)
     speeds, ratios = measured['speeds'], measured['ratios']
     rows = [
@@ -109,7 +109,7 @@ def main(flags: study.Flags) -> None:
 
 
 def measure(flags: study.Flags, text: str, contestants: Mapping[str, Mapping[str, Any]]) -> None:
-    """Measures the contestants, and writes the results after each round.
+    """Measures the contestants and writes the results after each round.
 
     Raises:
         NonFiniteError: With --quick, the mean losses of the last chunk differ by more than a tenth.
@@ -130,7 +130,7 @@ def measure(flags: study.Flags, text: str, contestants: Mapping[str, Mapping[str
         measured = {'speeds': speeds, 'ratios': ratios, 'resident': resident}
         results.write(flags.output, {**facts, **measured})
     nll = {name: float(state[3].mean()) for name, state in states.items()}
-    if flags.quick and not np.allclose(list(nll.values()), nll[first], rtol=0.1):  # the orders of the words differ
+    if flags.quick and not np.allclose(list(nll.values()), nll[first], rtol=0.1):  # word orders differ
         raise NonFiniteError(f'the mean losses differ: {nll}')
 
 

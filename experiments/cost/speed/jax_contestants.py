@@ -26,7 +26,7 @@ Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params,
 
 
 def ours(problem: Problem, precision: str) -> Turn:
-    """Runs nplm_jax's `execute_steps`, as launch.py does."""
+    """Runs nplm_jax's `execute_steps`, like launch.py."""
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
@@ -44,14 +44,14 @@ def ours(problem: Problem, precision: str) -> Turn:
 
 
 def plain_jax(problem: Problem, precision: str) -> Turn:
-    """Writes the network in the first form that comes to mind: jax.grad of log_softmax of the B x V scores."""
+    """Implements the network in the most direct way: jax.grad of log_softmax over the B x V scores."""
     return _turn_of(problem, functools.partial(_plain_nll, rate=problem.settings.model.dropout, precision=precision))
 
 
 def _plain_nll(
     params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array, rate: float, precision: str
 ) -> jax.Array:
-    """Returns the mean NLL, nats a word; bfloat16 rounds the inputs of the matrix products."""
+    """Returns the mean NLL, nats per word; bfloat16 rounds the inputs of the matrix products."""
 
     def linear(inputs_BxD: jax.Array, weights_ExD: jax.Array) -> jax.Array:
         product = inputs_BxD.astype(precision) @ weights_ExD.astype(precision).T
@@ -74,7 +74,7 @@ def _plain_nll(
 
 
 def _turn_of(problem: Problem, nll: Loss) -> Turn:
-    """Returns turns of gradient descent on a loss plus R, in one scan."""
+    """Returns a function that runs gradient descent on a loss plus R for one turn, in a single scan."""
     settings = problem.settings
     optimizer = _program(settings, problem).optimizer
 
@@ -107,6 +107,6 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
 
 
 def _program(settings: Settings, problem: Problem) -> step.Program:
-    """Returns the program whose epochs are the turns."""
+    """Returns the program, whose epochs are the turns."""
     network = network_from_settings(settings, problem.vocabulary_size)
     return make_program(settings, network, steps_per_epoch=problem.num_steps)

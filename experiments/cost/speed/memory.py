@@ -1,4 +1,4 @@
-"""Peak memory of one contestant; race.py starts a process for each.
+"""Peak memory of one contestant; race.py starts one process per contestant.
 
     python -m experiments.cost.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
     python -m experiments.cost.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300
@@ -33,9 +33,9 @@ def define(parser: study.StudyParser) -> None:
 
 
 def _memory(field: str) -> int:
-    """Returns the bytes of VmRSS (now) or VmHWM (the most so far).
+    """Returns VmRSS (current) or VmHWM (peak so far) in bytes.
 
-    Off Linux this is ru_maxrss, which on Linux may be the parent's.
+    On other systems than Linux this is ru_maxrss, which may be the parent's on Linux.
     """
     if not _STATUS.exists():
         return provenance.peak_memory()
@@ -43,7 +43,7 @@ def _memory(field: str) -> int:
 
 
 def _reset_peak() -> None:
-    """Sets VmHWM to VmRSS where the system allows it."""
+    """Resets VmHWM to VmRSS if the system allows it."""
     try:
         pathlib.Path('/proc/self/clear_refs').write_text('5')
     except OSError:
@@ -51,7 +51,7 @@ def _reset_peak() -> None:
 
 
 def measure(name: str, race: problem.Problem, precision: str) -> dict[str, int]:
-    """Returns the bytes at the start and at the peak of this process."""
+    """Returns the memory of this process at the start and at its peak, in bytes."""
     make = contestants.find(name)
     start = _memory('VmRSS')
     turn = make(race, precision)

@@ -28,27 +28,27 @@ from nplm_jax.utils.errors import NonFiniteError
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
-PRECISIONS = ('float32', 'bfloat16')  # that every contestant computes in
-Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32 of S, nats a word
+PRECISIONS = ('float32', 'bfloat16')  # of the computations of every contestant
+Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32, S, nats per word
 Name = TypeVar('Name', str, tuple[str, str])
-ROWS = {  # name -> the function that makes the config, and |V|; that of WikiText-2 by corpus.paragraphs=auto
+ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto)
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
 }
-LARGE = 'large'  # a network that only memory.py measures
+LARGE = 'large'  # a network measured only by memory.py
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The starting point of every contestant; all arrays are NumPy's.
+    """The starting point of every contestant; all arrays are NumPy arrays.
 
     Attributes:
-        settings: The network and its training.
+        settings: The settings of the network and its training.
         vocabulary_size: V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
-        positions_SxB: The positions in the stream that each update predicts, int32.
+        positions_SxB: The positions in the stream predicted by each update, int32.
     """
 
     settings: Settings
@@ -64,40 +64,40 @@ class Problem:
 
     @property
     def total_steps(self) -> int:
-        """The updates of all turns, over which the learning rate falls."""
+        """The number of updates of all turns, over which the learning rate decays."""
         return self.num_steps * self.settings.train.epochs
 
     @property
     def flops_per_word(self) -> int:
-        """Float operations of an update's products: 2 forward and 4 backward for each weight of H, U and W."""
+        """Floating-point operations of the products of an update: 2 forward and 4 backward per weight of H, U and W."""
         return 6 * sum(self.params[name].size for name in ('H_KxP', 'U_VxK', 'W_VxP') if name in self.params)
 
 
 def set_up() -> None:
-    """Does what a script needs before its first array: full float32 on a GPU, whose memory JAX shares with others."""
+    """Configures JAX before the first array: full float32 precision, and no preallocation of GPU memory."""
     logging.set_verbosity(logging.WARNING)
     os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
     jax.config.update('jax_default_matmul_precision', 'highest')
 
 
 def large() -> ConfigDict:
-    """Returns MLP9 with 300 hidden units, for a vocabulary whose arrays take nearly all of the memory."""
+    """Returns MLP9 with 300 hidden units, for a vocabulary whose arrays take nearly all memory."""
     config = brown.get_config('mlp9')
     config.model.h = 300
     return config
 
 
 def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
-    """Draws words by Zipf's law, so that frequent words meet in a batch as they do in a text.
+    """Draws words by Zipf's law, so frequent words repeat within a batch as in a text.
 
     Args:
-        config: The network and its training. Its learning rate is for its own batch; a smaller batch gets a
+        config: The config of the network and its training. The learning rate fits its batch size; a smaller one gets a
             proportionally smaller rate.
         V: Words of the vocabulary.
         B: Words of an update.
         S: Updates of a turn.
-        turns: How many turns there are; each counts as an epoch.
-        block_size: Examples whose scores `ours` holds at once; the config's when 0.
+        turns: The number of turns; each counts as an epoch.
+        block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
     """
     settings = config_lib.from_config(config)
     changes = {
@@ -114,17 +114,17 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     tokens_T = rng.choice(V, T, p=share_V).astype(np.int32)
     positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
     bias_V = np.log(share_V).astype(np.float32) if settings.train.unigram_bias else None
-    with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
+    with jax.default_device(jax.devices('cpu')[0]):  # keeps this out of the peak memory of an accelerator
         params = network_from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
 
 
 def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:
-    """Times contestants that take turns, in reverse order every second round.
+    """Times contestants alternately, in reverse order in every second round.
 
     Args:
-        turns: One turn of each contestant, by name. Each runs once before it is timed, so that it is compiled.
-        rounds: How many turns of each are timed.
+        turns: One turn of each contestant, by name. Each runs once before timing, for compilation.
+        rounds: The number of timed turns of each contestant.
 
     Returns:
         The seconds of each turn, by name.
@@ -146,18 +146,18 @@ def add_precisions(parser: study.StudyParser) -> None:
 
 
 def precisions(flags: study.Flags) -> list[str]:
-    """Returns the precisions to measure: those of --precisions, else the one that is faster on this machine."""
+    """Returns the precisions to measure: the value of --precisions, or else the faster one on this machine."""
     return flags.precisions or [native_precision()]
 
 
 def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
-    """Makes a turn of each contestant, none of which drops units.
+    """Checks that all contestants have the same losses in a turn without dropout.
 
     Args:
-        turns: The turns, by name and precision; each is the first one of its contestant.
+        turns: The turns by name and precision; each is the first turn of its contestant.
 
     Raises:
-        NonFiniteError: The losses of a contestant differ from those of the first one.
+        NonFiniteError: The losses of a contestant differ from those of the first contestant.
     """
     nll_S = {entry: turn() for entry, turn in turns.items()}
     first = next(iter(nll_S.values()))
@@ -168,18 +168,18 @@ def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
 
 
 def recorded(flags: study.Flags) -> dict[str, Any]:
-    """Returns what the file of --output holds. Raises: BadInput when it is missing or damaged."""
+    """Returns the content of the file of --output. Raises BadInput if the file is missing or damaged."""
     return results.read(flags.output.parent, flags.output.stem)
 
 
 def commands(
     measure: Callable[[study.Flags], Iterable[dict[str, Any]]], make_table: Callable[[dict[str, Any]], str]
 ) -> tuple[Callable[[study.Flags], None], Callable[[study.Flags], str]]:
-    """Returns what `study.run` takes as `measure` and `show`, of a study whose results are the file of --output.
+    """Returns the arguments `measure` and `show` of `study.run` for a study whose results are the file of --output.
 
     Args:
-        measure: Yields what the file holds, again after each row.
-        make_table: Returns the table of what the file holds.
+        measure: Yields the content of the file after each row.
+        make_table: Returns the table for the content of the file.
     """
 
     def main(flags: study.Flags) -> None:

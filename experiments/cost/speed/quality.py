@@ -1,4 +1,4 @@
-"""Seconds from the start of the process to the paper's validation perplexity, of one launch.py.
+"""Measures the time from the start of launch.py until it reaches the paper's validation perplexity.
 
     python -m experiments.cost.speed.quality --config=configs/brown.py:mlp9 [--target=280] [--config.KEY=VALUE ...]
     python -m experiments.cost.speed.quality --show      the table of the committed results; nothing runs
@@ -38,7 +38,7 @@ POLL_SECONDS = 0.1
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags, but for --config.KEY=VALUE."""
+    """Adds the flags except --config.KEY=VALUE."""
     config = 'config file, with the row after a colon; --config.KEY=VALUE changes a key; default: none'
     parser.add_argument('--config', default='', metavar='FILE:ROW', help=config)
     target = "validation perplexity to reach; default: the paper's for the row"
@@ -48,13 +48,13 @@ def define(parser: study.StudyParser) -> None:
 
 
 def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, Any]]:
-    """Returns the config of --config, changed, and the keys that are changed.
+    """Returns the config of --config with its changes, and the changed keys.
 
     Args:
         file: The value of --config.
-        keys: Words --config.KEY=VALUE.
+        keys: Words of the form --config.KEY=VALUE.
 
-    Raises: BadInput when there is no such file, row or key.
+    Raises: BadInput The file, row or key does not exist.
     """
     require(bool(file), '--config', file, 'must be given, for example configs/brown.py:mlp9')
     words = command_line.find_configs(['launch.py', f'--config={file}', *keys])
@@ -70,9 +70,9 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
 
 
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
-    """Returns overrides that evaluate every quarter of an epoch, unless the user overrides train.evaluate_every.
+    """Returns overrides for four evaluations per epoch, unless the user sets train.evaluate_every.
 
-    Raises: BadInput when the config does not say how many words it trains on.
+    Raises: BadInput if the config does not give the number of training words.
     """
     if 'train.evaluate_every' in overridden:
         return []
@@ -89,10 +89,10 @@ def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
 
 
 def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -> dict[str, Any]:
-    """Runs launch.py into `folder`.
+    """Runs launch.py with the output folder `folder`.
 
     Returns:
-        When the target was reached and with which perplexity (None when it was not), and the final results.
+        The time and the perplexity at which the target was reached (None if it was not), and the final results.
     """
     reached: dict[str, Any] = {'seconds_to_target': None, 'reached': None, 'epoch': None}
     read = 0
@@ -114,7 +114,7 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
             if not over:
                 time.sleep(POLL_SECONDS)
     finally:
-        child.terminate()  # nothing to do when it has ended
+        child.terminate()  # does nothing if it has ended
         child.wait()
     if child.returncode:
         sys.exit(f'quality.py: launch.py ended with {child.returncode}')
@@ -124,7 +124,7 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
 
 
 def measure(flags: study.Flags, keys: Sequence[str]) -> dict[str, Any]:
-    """Runs the row of --config in a temporary folder. Returns: what the JSON file holds."""
+    """Runs the row of --config in a temporary folder. Returns the content of the JSON file."""
     config, values = read_config(flags.config, keys)
     target = flags.target or config.paper.valid
     require(bool(target), '--target', target, 'must be given: the paper has no validation perplexity for this row')
@@ -144,7 +144,7 @@ def measure(flags: study.Flags, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def make_table(folder: pathlib.Path) -> str:
-    """Returns one line a run. Raises: BadInput when no run was measured."""
+    """Returns one line per run. Raises BadInput if no run was measured."""
     paths = sorted(folder.glob('quality_*.json'))
     if not paths:
         raise BadInput(folder, 'no quality_*.json; run python -m experiments.cost.speed.quality --config=...')
@@ -165,14 +165,14 @@ def make_table(folder: pathlib.Path) -> str:
 
 
 def main(keys: Sequence[str], flags: study.Flags) -> None:
-    """Runs a row, and prints the table."""
+    """Runs a row and prints the table."""
     measured = measure(flags, keys)
     results.write(flags.output / f'quality_{measured["name"]}.json', measured)
     print(show(flags))
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the table of the folder of results."""
+    """Returns the table for the results folder."""
     return make_table(flags.output)
 
 

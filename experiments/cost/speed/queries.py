@@ -1,4 +1,4 @@
-r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and numbers beside KenLM's `query`.
+r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and a comparison with KenLM's `query`.
 
     lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
     nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
@@ -43,7 +43,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
-FEW = 50_000  # words that are read one by one
+FEW = 50_000  # words scored one by one
 LOAD = """
 import re, sys, time
 from nplm_jax import kenlm
@@ -65,19 +65,19 @@ def define(parser: study.StudyParser) -> None:
 
 
 class Load(NamedTuple):
-    """Processor seconds of loading a model, and the peak of the process's memory, MB."""
+    """The processor seconds of loading a model, and the peak memory of the process in MB."""
 
     seconds: float
     megabytes: float
 
 
 def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
-    """Loads a model by `query`, which gets no text before its memory has been read."""
+    """Loads a model with `query`, which receives no text until its memory has been read."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [program, '-v', 'summary', arpa]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         kilobytes, sleeps = 0, False
-        while not sleeps:  # until it waits for the text
+        while not sleeps:  # wait until it waits for the text
             time.sleep(0.2)
             status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
             found = int(re.findall(r'VmHWM:\s*(\d+)', status)[0])
@@ -88,14 +88,14 @@ def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
 
 
 def load(path: pathlib.Path) -> Load:
-    """Loads a model here."""
+    """Loads a model with `nplm_jax.kenlm`."""
     done = subprocess.run([sys.executable, '-c', LOAD, str(path)], capture_output=True, check=True, text=True)
     seconds, kilobytes = map(float, done.stdout.split())
     return Load(seconds, kilobytes / 1024)
 
 
 def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
-    """Scores words by BaseScore, and returns their number."""
+    """Scores words with BaseScore and returns their number."""
     state, number = kenlm.State(), 0
     for line in lines:
         model.BeginSentenceWrite(state)
@@ -112,7 +112,7 @@ def between_lines_and_words(model: kenlm.Model, lines: list[str]) -> float:
 
 
 def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, text: bytes) -> dict[str, Any]:
-    """Returns how far log10 P of single words and the lengths of n-grams are from those that `query` prints."""
+    """Returns the largest differences of log10 P and of n-gram lengths from the output of `query`."""
     printed = subprocess.run([program, '-v', 'word', arpa], input=text, capture_output=True, check=True).stdout
     found = re.findall(rb'=\d+ (\d+) (-?[\d.e+-]+)\t', printed)
     lengths, log10_p = np.array([int(length) for length, _ in found]), np.array([float(p) for _, p in found])
@@ -128,13 +128,13 @@ def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, t
 
 
 def timed(call: Callable[[], int]) -> float:
-    """Returns the words a processor second of a call that returns their number."""
+    """Returns the words per processor second of a call that returns the number of words."""
     before = time.process_time()
     return call() / (time.process_time() - before)
 
 
 def small_model(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes a generated text and the ARPA file of its trigrams to a folder, and returns their paths."""
+    """Writes a generated text and the ARPA file of its trigrams to a folder. Returns their paths."""
     text, arpa = folder / 'text.txt', folder / 'small.arpa'
     generate.write(text, 20_000)
     config = text_config.get_config('modified_kneser_ney_3')
@@ -145,7 +145,7 @@ def small_model(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields the results after each round, and after the differences of each file."""
+    """Yields the results after each round, and after the comparison of each file."""
     names = () if flags.quick else ('query', 'arpa', 'text')
     for name in names:
         path = expand(f'--{name}', getattr(flags, name))
@@ -213,7 +213,7 @@ def measure_files(
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns the tables: medians over the rounds, and of the ratios in the same round."""
+    """Returns the tables: medians over the rounds, and medians of the ratios within a round."""
     rates, loads, differ = measured['words_per_second'], measured['loads'], measured['differences']
 
     def ratio(one: list[float], other: list[float]) -> str:

@@ -1,10 +1,10 @@
-"""Races our training step against plain JAX and PyTorch, alternating in one run on the same words and parameters.
+"""Races our training step against plain JAX and PyTorch, alternately on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
-    python -m experiments.cost.speed.race --quick     a check: two networks in small, whose losses must agree
+    python -m experiments.cost.speed.race --quick     a check: two small networks, whose losses must agree
     python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
 
-Writes results/race.json and prints the table. PyTorch, which requirements.txt leaves out, races where it is installed.
+Writes results/race.json and prints the table. PyTorch, which is not in requirements.txt, races if it is installed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def define(parser: study.StudyParser) -> None:
 
 
 def entered(named: Sequence[str] | None) -> list[str]:
-    """Returns who races: those that are named, else those that are installed.
+    """Returns the contestants: the named ones, or else all installed ones.
 
-    Raises: ModuleNotFoundError when one that is named is not installed.
+    Raises: ModuleNotFoundError A named contestant is not installed.
     """
     for name in named or ():
         importlib.import_module(contestants.package_of(name))
@@ -65,7 +65,7 @@ def entered(named: Sequence[str] | None) -> list[str]:
 def race_row(
     flags: study.Flags, row: str, entries: Sequence[tuple[str, str]], earlier: Mapping[Any, Any]
 ) -> dict[str, Any]:
-    """Races contestants on one network. Returns: words a second of each turn, and peak memory unless it is known.
+    """Races contestants on one network. Returns the words per second of each turn, and the peak memory unless known.
 
     With --quick there is no dropout, the losses are compared, and no memory is measured.
     """
@@ -98,13 +98,13 @@ def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict
     which.append(f'--block_size={flags.block_size}')
     command = [sys.executable, '-m', 'experiments.cost.speed.memory', *which]
     done = subprocess.run(command, cwd=HERE.parents[2], stdout=subprocess.PIPE, text=True)
-    if done.returncode:  # it has said why
+    if done.returncode:  # it has reported the reason
         sys.exit(f'{" ".join(command[1:])} ended with {done.returncode}')
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
-    """Returns what an earlier race measured. Raises: BadInput when it had no such contestant."""
+    """Returns the results of an earlier race. Raises BadInput if a contestant was not part of it."""
     try:
         raced = next(r['raced'] for r in problem.recorded(flags)['rows'] if r['row'] == row)
         return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
@@ -116,10 +116,10 @@ def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> d
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns one line a row, contestant and precision: medians over the rounds, and the median of their ratios."""
+    """Returns one line per row, contestant and precision: medians over the rounds, and the median of their ratios."""
     lines = []
     for row in measured['rows']:
-        # Backwards, so that the first contestant of each precision is the one that stays.
+        # In reverse order, so the first contestant of each precision remains in the dictionary.
         first = {r['precision']: np.array(r['words_per_second']) for r in reversed(row['raced'])}
         for r in row['raced']:
             rates = np.array(r['words_per_second'])
@@ -146,7 +146,7 @@ def make_table(measured: dict[str, Any]) -> str:
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields everything that race.json holds, after each row."""
+    """Yields the content of race.json after each row."""
     problem.set_up()
     precisions, names = problem.precisions(flags), entered(flags.contestants)
     entries = [(name, precision) for precision in precisions for name in names]

@@ -1,4 +1,4 @@
-"""Growth of the cost of training a word with |V| and the batch size: ours against plain JAX, alternating.
+"""Measures the cost of a training word by |V| and batch size: our step against plain JAX, alternately.
 
     python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
     python -m experiments.cost.speed.scaling --quick  a check: two batches, whose losses must agree
@@ -24,11 +24,11 @@ from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
-# What varies, and its values.
+# The axes that vary, and their values.
 AXES = {'vocabulary': [2**i for i in (10, 12, 14, 16, 18)], 'batch': [1, 8, 32, 128, 512, 2048]}
-FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of an axis while the other one varies
+FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of each axis while the other one varies
 RACED = ('ours', 'plain_jax')
-LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is left out above it
+LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is skipped above this size
 
 
 def define(parser: study.StudyParser) -> None:
@@ -44,7 +44,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def point(flags: study.Flags, V: int, B: int, precisions: Sequence[str]) -> dict[str, list[float]]:
-    """Returns words a second of each turn, by contestant and precision, at one size."""
+    """Returns the words per second of each turn, by contestant and precision, at one size."""
     flops = 6 * V * 100 * B
     S = int(np.clip(flags.work * 1e9 / flops, 2, 50))
     config = brown.get_config('mlp9')
@@ -64,7 +64,7 @@ def _names(points: list[dict[str, Any]]) -> list[str]:
 
 
 def make_tables(measured: dict[str, Any]) -> str:
-    """Returns a table for each axis, with the medians of microseconds a word and words a second."""
+    """Returns one table per axis, with the medians of microseconds per word and words per second."""
     tables = []
     for axis, points in measured['axes'].items():
         names = _names(points)
@@ -78,8 +78,8 @@ def make_tables(measured: dict[str, Any]) -> str:
 
 
 def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws one panel for each axis, both scales logarithmic: microseconds a word, medians over the rounds."""
-    import matplotlib.figure  # noqa: PLC0415 (slow to import, and only the end needs it)
+    """Draws one panel per axis with logarithmic scales: microseconds per word, medians over the rounds."""
+    import matplotlib.figure  # noqa: PLC0415 (slow to import, needed only at the end)
     import matplotlib.ticker  # noqa: PLC0415
 
     figure = matplotlib.figure.Figure(figsize=(5 * len(measured['axes']), 4), layout='constrained')
@@ -102,7 +102,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields everything that scaling.json holds, after each point."""
+    """Yields the content of scaling.json after each point."""
     problem.set_up()
     facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
     facts |= of_module('experiments.cost.speed.scaling')
@@ -119,14 +119,14 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures, draws the figure, and prints the tables."""
+    """Measures the points, draws the figure and prints the tables."""
     results.write_each(flags.output, measure(flags))
     draw(problem.recorded(flags), flags.output.with_suffix('.png'))
     print(show(flags))
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the tables of the file of results."""
+    """Returns the tables for the results file."""
     return make_tables(problem.recorded(flags))
 
 

@@ -1,4 +1,4 @@
-"""A plain PyTorch training step, eager and compiled, float32 and bfloat16 by autocast; on CUDA where there is one."""
+"""A plain PyTorch training step, eager and compiled, in float32 and bfloat16 (autocast); on CUDA if available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 
 class Network(torch.nn.Module):
-    """y = b + Wx + U tanh(d + Hx). [U W] is one matrix, since one product is faster than two and a sum."""
+    """y = b + Wx + U tanh(d + Hx). [U W] is one matrix, because one product is faster than two products and a sum."""
 
     def __init__(self, params: Params, dropout: float) -> None:
         """Copies the parameters."""
@@ -32,7 +32,7 @@ class Network(torch.nn.Module):
         self.output = _linear(np.concatenate(weights, axis=1), params['b_V'])
 
     def forward(self, contexts_BxN: torch.Tensor) -> torch.Tensor:
-        """Returns the scores of all words, B x V, after contexts whose most recent word comes first."""
+        """Returns the scores of all words, B x V, for contexts with the most recent word first."""
         x = F.dropout(self.embedding(contexts_BxN).flatten(1), self.dropout, self.training)
         if self.hidden is None:
             return self.output(x)
@@ -41,12 +41,12 @@ class Network(torch.nn.Module):
 
 
 def torch_eager(problem: Problem, precision: str) -> Turn:
-    """Trains with PyTorch as it is without torch.compile."""
+    """Trains with PyTorch in eager mode."""
     return _turn_of(problem, precision, compiled=False)
 
 
 def torch_compile(problem: Problem, precision: str) -> Turn:
-    """Compiles forward, loss and backward with torch.compile; the optimizer is PyTorch's fused kernel."""
+    """Compiles the forward pass, loss and backward pass with torch.compile; the optimizer is PyTorch's fused kernel."""
     return _turn_of(problem, precision, compiled=True)
 
 

@@ -1,1 +1,1 @@
-"""The paper's claim, tested alone: a grammar whose entropy is known."""
+"""An isolated test of the paper's claim on a grammar with known entropy."""

@@ -1,4 +1,4 @@
-"""A grammar of sentences like the paper's "the cat is walking in the bedroom", and its entropy, exactly.
+"""A grammar of sentences like the paper's "the cat is walking in the bedroom", and its exact entropy.
 
 It is regular: from START to END each state has arcs. An arc is taken with its probability and emits one of its words;
 the words of an arc are equally likely. There is no loop, and a sentence has at most one derivation.
@@ -17,7 +17,7 @@ START, END = 'start', 'end'
 
 
 class Arc(NamedTuple):
-    """A transition: its probability, the words of which it emits one, and the state that it leads to."""
+    """A transition: its probability, the words from which it emits one, and its target state."""
 
     probability: float
     words: tuple[str, ...]
@@ -26,8 +26,8 @@ class Arc(NamedTuple):
 
 Grammar = Mapping[str, tuple[Arc, ...]]
 
-OPTIONAL = 0.5  # how often a noun has an adjective, and a verb an adverb
-SHARED = 0.2  # how often the verb is one that all kinds have
+OPTIONAL = 0.5  # probability that a noun has an adjective and a verb has an adverb
+SHARED = 0.2  # probability of a verb that all kinds of nouns share
 NOUNS = (  # the kinds of nouns
     'cat dog horse rabbit goat hamster badger',
     'gull crow duck parrot pigeon robin owl',
@@ -99,7 +99,7 @@ def cats_and_dogs() -> Grammar:
 
 
 def _optional(words: str, state: str, arcs: list[tuple[float, str, str]]) -> dict[str, list[tuple[float, str, str]]]:
-    """Returns a state that has these arcs, alone or after one of the optional words."""
+    """Returns a state with these arcs, optionally preceded by one of the optional words."""
     without = [((1 - OPTIONAL) * p, emitted, following) for p, emitted, following in arcs]
     return {state: [(OPTIONAL, words, f'{state} described'), *without], f'{state} described': arcs}
 
@@ -127,13 +127,13 @@ def entropy_and_length(grammar: Grammar) -> tuple[float, float]:
 
 
 def floor(grammar: Grammar) -> float:
-    """Returns exp(entropy of a sentence / its expected words), below which no model can be on endless text."""
+    """Returns exp(entropy of a sentence / its expected words), the lowest possible perplexity on infinite text."""
     nats, words = entropy_and_length(grammar)
     return math.exp(nats / words)
 
 
 def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
-    """Returns the first words of an endless text of independent sentences: a pure function of the seed."""
+    """Returns the first words of an infinite text of independent sentences, a pure function of the seed."""
     rng, state = random.Random(seed), START
     words: list[str] = []
     while len(words) < num_words:
@@ -144,14 +144,14 @@ def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
 
 
 def log_probabilities(grammar: Grammar, words: Iterable[str]) -> list[float]:
-    """Returns log P of each word after all words before it under the grammar itself, nats.
+    """Returns log P of each word given all previous words under the grammar, nats.
 
     Args:
         grammar: The grammar.
-        words: A text whose first word opens a sentence.
+        words: A text whose first word begins a sentence.
 
     Raises:
-        ValueError: The grammar does not allow a word at its place.
+        ValueError: The grammar does not allow a word at its position.
     """
     log_p, states = [], {START: 1.0}  # states: the probability of each state that the sentence may be in
     for word in words:

@@ -1,11 +1,11 @@
-"""Count-based models and networks against the exact entropy of a grammar, from 100 to 1,000,000 training words.
+"""Compares count-based models and networks with the exact entropy of a grammar, for 100 to 1,000,000 training words.
 
     python -m experiments.paper.generalization.study            measures, writes results/WORDS.json and prints the table
     python -m experiments.paper.generalization.study --show     prints the table of the committed results
     python -m experiments.paper.generalization.study --counts   prints the table of their count-based models
     python -m experiments.paper.generalization.study --figure     draws generalization.png from them
 
---sizes 100 1000 measures these training sizes alone; --output=FOLDER writes and reads elsewhere.
+--sizes 100 1000 measures only these training sizes; --output=FOLDER sets another results folder.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _counts(family: str, n: int, **keys: float) -> Settings:
     return _settings(changes | {f'model.{key}': value for key, value in keys.items()})
 
 
-COUNTS = (  # estimated at every size; the table shows the best of each kind on validation words
+COUNTS = (  # estimated at every size; the table shows the best model of each kind by validation perplexity
     *(_counts('add_delta', n, delta=d) for n in (2, 3) for d in (0.01, 0.1)),
     _counts('interpolated', 3),
     *(_counts('modified_kneser_ney', n) for n in (2, 3, 4, 5, 8)),
@@ -70,7 +70,7 @@ KINDS = {'word n-gram': 'blue', 'class n-gram': 'green', 'nplm': 'red', 'rnn': '
 
 
 def recipe(family: str, words: int) -> Settings:
-    """Returns the settings of a network that trains on so many words: an update per two words, within UPDATES."""
+    """Returns the settings of a network for a number of training words: an update per two words, within UPDATES."""
     batch_size = 32 if words < 3000 else 128 if words < 300_000 else 256
     updates = min(max(words // 2, UPDATES[0]), UPDATES[1])
     return _settings(
@@ -93,7 +93,7 @@ def recipe(family: str, words: int) -> Settings:
 
 
 def make_data(words: int) -> dataset.Dataset:
-    """Returns the first words of the training text, then validation and test texts that are the same at every size."""
+    """Returns the first words of the training text, and the validation and test texts, equal at every size."""
     language = grammar.cats_and_dogs()
     words_V = grammar.vocabulary(language)
     vocabulary = Vocabulary((RARE, *words_V), (0,) * (1 + len(words_V)))
@@ -105,10 +105,10 @@ def make_data(words: int) -> dataset.Dataset:
 
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
-    """Fits a model. Returns: the model, for a network that of the best validation, and facts of its training."""
+    """Fits a model. Returns the model (of a network: with the best validation) and statistics of its training."""
     if not is_neural(settings.model.name):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
+            warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate the discounts
             return estimation.estimate(settings, data, pathlib.Path(folder)), {}
     run = prepare_run(settings, data)
     params, _, progress = train_lib.fit(train_lib.train(run, None, Reporter()))
@@ -118,7 +118,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
 
 
 def measure(words: int) -> dict[str, Any]:
-    """Fits all models on so many training words. Returns: what the JSON file holds."""
+    """Fits all models on a number of training words. Returns the content of the JSON file."""
     source, data, models = of_module('experiments.paper.generalization.study'), make_data(words), {}
     for settings in (*COUNTS, *(recipe(family, words) for family in NETWORKS)):
         started = time.perf_counter()
@@ -143,7 +143,7 @@ def measure(words: int) -> dict[str, Any]:
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the results of every size. Raises: BadInput naming the file of a size that was not measured."""
+    """Returns the results of every size. Raises BadInput with the name of the file if a size was not measured."""
     return [results.read(folder, str(words)) for words in SIZES]
 
 
@@ -154,18 +154,18 @@ def best(measured: dict[str, Any], kind: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Returns which of KINDS a model is."""
+    """Returns the kind of a model, an element of KINDS."""
     family = name.split()[0]
     return family if family in NETWORKS else 'class n-gram' if family == 'classes' else 'word n-gram'
 
 
 def excess(measured: dict[str, Any], kind: str) -> float:
-    """Returns how far the best of a kind is above the floor of the test words: 0.03 is 3% of perplexity."""
+    """Returns the relative distance of the best perplexity of a kind to the floor: 0.03 is 3% above it."""
     return measured['models'][best(measured, kind)]['test'] / measured['floor_of_test_words'] - 1
 
 
 def make_table(sizes: list[dict[str, Any]]) -> str:
-    """Returns one line a size: the test perplexity of the best of each kind, and how far it is above the floor."""
+    """Returns one line per size: the best test perplexity of each kind, and its distance to the floor."""
     which = ['which word n-gram', 'which class n-gram']
     header, lines = ['training words', *(cell for kind in KINDS for cell in (kind, 'over')), *which], []
     for measured in sizes:
@@ -176,7 +176,7 @@ def make_table(sizes: list[dict[str, Any]]) -> str:
 
 
 def make_counts_table(sizes: list[dict[str, Any]]) -> str:
-    """Returns one line a count-based model: its test perplexity at every size."""
+    """Returns one line per count-based model: its test perplexity at every size."""
     header = ['test perplexity', *(f'{measured["words"]:,}' for measured in sizes)]
     return markdown_table(header, [[s.name, *(m['models'][s.name]['test'] for m in sizes)] for s in COUNTS])
 
@@ -189,7 +189,7 @@ def claim_holds(measured: dict[str, Any]) -> bool:
 
 
 def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Draws perplexity over the floor against training words, shaded at the sizes where the claim holds."""
+    """Draws the ratio of perplexity to the floor by training words, with shading where the claim holds."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
     axes = (figure := matplotlib.figure.Figure(figsize=(7, 4.5), layout='constrained')).subplots()
@@ -223,7 +223,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures unless told only to show, and prints the table."""
+    """Measures the sizes unless only the table is requested, and prints the table."""
     if not (flags.counts or flags.figure):
         process.set_up_process()
         folder = flags.output
@@ -234,7 +234,7 @@ def main(flags: study.Flags) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table, and draws the figure if asked to."""
+    """Returns a table; draws the figure if requested."""
     sizes = read(flags.output)
     if flags.figure:
         draw(sizes, HERE / 'generalization.png')

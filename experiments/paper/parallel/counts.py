@@ -1,4 +1,4 @@
-"""Computation and communication of one update, by formulas: section 3's, ours, and the times they predict.
+"""Formulas for the computation and communication of one update (section 3 and ours), and predicted times.
 
 B batch, D x M a mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
 """
@@ -14,28 +14,28 @@ FLOAT = 4  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One of many equal devices and the network between them."""
+    """One of several equal devices, and the network between them."""
 
-    flops: float = 2e13  # floating-point operations a second in matrix products
-    memory: float = 2e12  # bytes a second
-    network: float = 5e10  # bytes a second that a device sends
-    latency: float = 5e-6  # seconds a message
+    flops: float = 2e13  # floating-point operations per second in matrix products
+    memory: float = 2e12  # bytes per second
+    network: float = 5e10  # bytes per second sent by a device
+    latency: float = 5e-6  # seconds per message
 
 
 def share_of_output_layer(model: Any, num_words: int) -> float:
-    """Returns the share of the operations over all |V| words: |V|(1 + P + h) of |V|(1 + P + h) + h(1 + P) + P."""
+    """Returns the share of operations over all |V| words: |V|(1 + P + h) of |V|(1 + P + h) + h(1 + P) + P."""
     P = (model.n - 1) * model.m
     output = num_words * (1 + P + model.h)
     return output / (output + model.h * (1 + P) + P)
 
 
 def numbers_a_word(model: Any) -> int:
-    """Returns the numbers a word that parallel devices share in the paper: 1 + (n-1)m + h, with direct connections."""
+    """Returns the numbers per word exchanged by devices in the paper: 1 + (n-1)m + h, with direct connections."""
     return 1 + (model.n - 1) * model.m + model.h
 
 
 def sent_over_words(model: Any, batch_size: int) -> int:
-    """Bytes that M > 1 devices sum (or take the largest of) an update: no |V| in it.
+    """Returns the bytes reduced over M > 1 devices per update, independent of |V|.
 
     Of each example the largest score, the sum of E and the target's score (the paper: the sum alone), and the
     gradients of the output layer's inputs.
@@ -44,25 +44,25 @@ def sent_over_words(model: Any, batch_size: int) -> int:
 
 
 def sent_over_batch(model: Any, num_words: int, model_devices: int) -> int:
-    """Bytes that D > 1 devices sum an update: the gradient of every parameter that a device holds, and the loss."""
+    """Returns the bytes summed over D > 1 devices per update: the gradients of a device's parameters, and the loss."""
     return FLOAT * (_held(model, num_words, model_devices) + 1)
 
 
 def sent(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
-    """Bytes all-reduced a device an update, over both axes of the mesh."""
+    """Returns the bytes all-reduced per device and update, over both axes of the mesh."""
     over_words = sent_over_words(model, batch_size // data) if model_devices > 1 else 0
     return over_words + (sent_over_batch(model, num_words, model_devices) if data > 1 else 0)
 
 
 def operations(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> int:
-    """Floating-point operations of a device's matrix products an update: three of the output and hidden layer each."""
+    """Returns the FLOPs per device and update: three matrix products each of the output and the hidden layer."""
     P = (model.n - 1) * model.m
     rows = -(-num_words // model_devices)
     return 6 * -(-batch_size // data) * (rows * _inputs(model) + model.h * P)
 
 
 def seconds(model: Any, num_words: int, batch_size: int, data: int, model_devices: int, machine: Machine) -> float:
-    """The predicted time of an update: products, then the update itself, then rings of all-reduces, none at once."""
+    """Returns the predicted time of an update: products, parameter update and ring all-reduces, one after another."""
     held = FLOAT * _held(model, num_words, model_devices)
     time = operations(model, num_words, batch_size, data, model_devices) / machine.flops + 3 * held / machine.memory
     local = -(-batch_size // data)
@@ -71,18 +71,18 @@ def seconds(model: Any, num_words: int, batch_size: int, data: int, model_device
 
 
 def best_mesh(model: Any, num_words: int, batch_size: int, devices: int, machine: Machine) -> tuple[int, int]:
-    """The D x M = `devices`, a power of two, that is predicted to be fastest."""
+    """Returns the mesh D x M of `devices` devices, a power of two, with the shortest predicted time."""
     meshes = [(2**i, devices >> i) for i in range(int(math.log2(devices)) + 1) if 2**i <= batch_size]
     return min(meshes, key=lambda mesh: seconds(model, num_words, batch_size, mesh[0], mesh[1], machine))
 
 
 def _inputs(model: Any) -> int:
-    """Inputs of the output layer."""
+    """Returns the number of inputs of the output layer."""
     return model.h + ((model.n - 1) * model.m if model.direct else 0)
 
 
 def _held(model: Any, num_words: int, model_devices: int) -> int:
-    """Parameters on a device."""
+    """Returns the number of parameters on a device."""
     P = (model.n - 1) * model.m
     return -(-num_words // model_devices) * (1 + _inputs(model)) + num_words * model.m + model.h * (1 + P)
 

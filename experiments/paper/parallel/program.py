@@ -1,4 +1,4 @@
-"""Counts from the compiled update of a mesh: bytes all-reduced and floating-point operations per device."""
+"""Counts of the compiled update of a mesh: bytes all-reduced and floating-point operations per device."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'c
 
 
 def compile_update(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> jax.stages.Compiled:
-    """Compiles one update for a mesh; the batch is one block, so that nothing is sent within a loop.
+    """Compiles one update for a mesh. The batch is a single block, so no loop contains communication.
 
     Args:
         model: The shape of the network.
         num_words: V.
-        batch_size: Words of an update.
+        batch_size: Words per update.
         data: Devices along the batch.
         model_devices: Devices along the words.
     """
@@ -48,7 +48,7 @@ def all_reduced_bytes(text: str) -> int:
     """Returns the bytes of all results of all-reduces in the text of a compiled program.
 
     Raises:
-        ValueError: The program sends in another way too, which this would not count.
+        ValueError: The program contains other collectives, which would not be counted.
     """
     if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
         raise ValueError(f'the program has {", ".join(others)} too')
@@ -56,19 +56,19 @@ def all_reduced_bytes(text: str) -> int:
 
 
 def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
-    """Returns type and shape of every result of what crosses the devices, in the text of a compiled program."""
+    """Returns the type and shape of every result of a collective in the text of a compiled program."""
     results = re.findall(rf'= (\(.*?\)|\S+) (?:all-reduce|{"|".join(OTHERS)})(?:-start)?\(', text)
     arrays = re.findall(r'(\w+)\[([\d,]*)\]', ' '.join(results))
     return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 
 def measure(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
-    """Returns bytes all-reduced and floating-point operations of a device an update, from the compiled program.
+    """Returns the bytes all-reduced and the FLOPs per device and update, from the compiled program.
 
     Args:
         model: The shape of the network.
         num_words: V.
-        batch_size: Words of an update.
+        batch_size: Words per update.
         data: Devices along the batch.
         model_devices: Devices along the words.
     """

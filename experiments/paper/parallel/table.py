@@ -1,10 +1,10 @@
-"""The cost of an update of the paper's example on a mesh, as compiled, and predictions for more devices.
+"""The cost of an update of the paper's example: counts of compiled programs, and predictions for more devices.
 
     python -m experiments.paper.parallel.table                          the tables of this folder's README
     JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again, writes compiled.json
     python -m experiments.paper.parallel.table --figure --flops=1e14 --network=4e11   another machine
 
-Simulated devices show what is sent and computed, and that it is right. They say nothing of speed.
+Simulated devices verify communication and computation, but not speed.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ DEVICES = tuple(2**i for i in range(13))
 
 
 def measure() -> None:
-    """Compiles every mesh and writes compiled.json after each."""
+    """Compiles every mesh and writes compiled.json after each of them."""
     needed, present = max(d * m for d, m in MESHES), jax.device_count()
     if needed > present:
         raise BadInput('--measure', f'needs {needed} devices, there are {present}; set JAX_NUM_CPU_DEVICES={needed}')
@@ -43,7 +43,7 @@ def measure() -> None:
 
 
 def compiled() -> str:
-    """The table of what was compiled beside the formulas."""
+    """Returns the table of the compiled programs and the formulas."""
     by_mesh, rows = results.read(HERE, 'compiled')['meshes'], []
     for data, model in MESHES:
         measured = by_mesh[f'{data}x{model}']
@@ -54,7 +54,7 @@ def compiled() -> str:
 
 
 def predicted(machine: counts.Machine) -> str:
-    """The table of predicted times."""
+    """Returns the table of predicted times."""
     rows = []
     for p in DEVICES:
         best = counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine)
@@ -70,7 +70,7 @@ def _microseconds(data: int, model: int, machine: counts.Machine) -> str:
 
 
 def draw(path: pathlib.Path, machine: counts.Machine) -> None:
-    """Predicted speed-up over one device."""
+    """Draws the predicted speed-up over one device."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     alone = counts.seconds(MODEL, VOCABULARY, BATCH, 1, 1, machine)
@@ -92,7 +92,7 @@ def draw(path: pathlib.Path, machine: counts.Machine) -> None:
 
 
 def make(machine: counts.Machine) -> str:
-    """All that the README shows."""
+    """Returns everything that the README shows."""
     share = counts.share_of_output_layer(MODEL, VOCABULARY)
     heading = (
         f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '
@@ -113,7 +113,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns all tables, and draws the figure if asked to."""
+    """Returns all tables; draws the figure if requested."""
     machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
     if flags.figure:
         draw(HERE / 'predicted.png', machine)
@@ -121,7 +121,7 @@ def show(flags: study.Flags) -> str:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures, and prints all tables."""
+    """Measures and prints all tables."""
     measure()
     print(show(flags))
 

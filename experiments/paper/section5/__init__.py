@@ -1,1 +1,1 @@
-"""The ideas of the paper's section 5, each tried on Brown."""
+"""The ideas of the paper's section 5, tested on Brown."""

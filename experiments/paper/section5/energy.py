@@ -2,7 +2,7 @@
 
     python -m experiments.paper.section5.energy    the table of the committed results
 
-The networks are trained by launch.py, which energy.md shows.
+energy.md shows the launch.py commands that train the networks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS = {
 
 
 def table(_: study.Flags) -> str:
-    """Returns a row for each network; evaluation is that of all that was evaluated after training."""
+    """Returns one row per network; the evaluation time covers everything evaluated after training."""
     lines = []
     for name, (folder, row) in ROWS.items():
         r = results.read(folder, row)

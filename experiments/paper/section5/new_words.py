@@ -1,9 +1,9 @@
-"""New words from 1, 2, 5 and 10 occurrences: 500 words of Brown that training leaves out (the paper's section 5).
+"""Induction of words from 1, 2, 5 and 10 occurrences: 500 words of Brown left out of training (section 5).
 
     python -m experiments.paper.section5.new_words          trains four networks and measures them
     python -m experiments.paper.section5.new_words --show   prints the tables of new_words.md from these files
 
-Dims: W words that are left out, B occurrences, J words after an occurrence, R resamples of the bootstrap.
+Dims: W left-out words, B occurrences, J words after an occurrence, R resamples of the bootstrap.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
-NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
-BATCH = 256  # occurrences that are scored at once
-RARE_COUNT = 10  # largest count of the words whose mean is a baseline
+NUM_VALID, NUM_TEST = 100, 400  # words for choosing the variant, and the following words for testing it
+BATCH = 256  # occurrences scored at once
+RARE_COUNT = 10  # maximum count of the words whose mean is a baseline
 NEIGHBOURS, NEIGHBOURS_OF = 8, 10
 SHOWN_ONCE = 5  # occurrences from which words are induced for the neighbours and the effect on other words
-OTHER_WORDS = 20_000  # validation words on which that effect is measured
+OTHER_WORDS = 20_000  # validation words for measuring this effect
 RESULTS = pathlib.Path(__file__).parent / 'results'
 RESAMPLES = 2000
 INTERVAL = 2.5, 97.5  # percent
@@ -59,7 +59,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, **UNSMOOTHED}, (1, 5)),
 }
 FIRST = 'window'  # on which the variant is chosen
-VARIANTS = {  # the weights, and a power to which they are raised
+VARIANTS = {  # the weights, and the power to which they are raised
     "the paper's weights": (Weighting('mean'), 1.0),
     'posterior over all words': (Weighting(following=0, candidates=10**6, min_count=0), 1.0),
     'over the best 1024 of count 20': (Weighting(following=0, candidates=1024), 1.0),
@@ -71,7 +71,7 @@ VARIANTS = {  # the weights, and a power to which they are raised
 
 
 def fit(settings: Settings, data: Dataset, folder: pathlib.Path) -> tuple[NeuralLanguageModel, dict[str, Any]]:
-    """Trains a network, or goes on where an earlier start ended. Returns the best network and facts of its training."""
+    """Trains a network, or resumes its training. Returns the best network and statistics of its training."""
     run = prepare_run(settings, data)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(CheckpointStore(folder)) as store:
@@ -90,7 +90,7 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
 
     Args:
         model: A network.
-        tokens_T: The stream in the ids of its vocabulary.
+        tokens_T: The stream, in ids of its vocabulary.
         task: The words.
 
     Returns:
@@ -118,20 +118,20 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
 
 
 def induced(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `measure` of the network to which the words are added with these weights."""
+    """Returns `measure` of the network extended by the words with these weights."""
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     return measure(grown, task.grown_tokens(), task)
 
 
 def variant_weights(model: NeuralLanguageModel, task: Task, variant: str, num_shown: int) -> np.ndarray:
-    """Returns the weights of a variant after so many occurrences, W x V."""
+    """Returns the weights of a variant after the given number of occurrences, W x V."""
     weighting, power = VARIANTS[variant]
     weights_WxV = new_words.word_weights(model, task.left_out.vocabulary, task.seen(num_shown), weighting) ** power
     return weights_WxV / weights_WxV.sum(axis=1, keepdims=True)
 
 
 def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task) -> dict[str, Any]:
-    """Returns `measure` of what a new word is compared with: the share of <rare>, mean rows, full training."""
+    """Returns `measure` of the baselines: the share of <rare>, mean rows, and full training."""
     share_W, after_W = measure(left_out, task.left_out.tokens_T, task)
     counts_V = np.asarray(task.left_out.vocabulary.counts)
     share_W = share_W + np.log(task.counts_W) - np.log(counts_V[RARE_ID])
@@ -148,7 +148,7 @@ def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: T
 def find_neighbours(
     full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, variant: str
 ) -> list[dict[str, Any]]:
-    """Returns the neighbours of the words by their induced features and by those that full training learned."""
+    """Returns the neighbours of the words by induced features and by fully trained features."""
     weights_WxV = variant_weights(left_out, task, variant, SHOWN_ONCE)
     C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
     trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
@@ -161,7 +161,7 @@ def find_neighbours(
 
 
 def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:
-    """Returns how log P of other validation words changes on average when all words of the task are added, nats."""
+    """Returns the mean change in log P of other validation words when all words of the task are added, nats."""
     weights_WxV = variant_weights(model, task, variant, SHOWN_ONCE)
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     start, tokens_T = task.full.valid.start, task.left_out.tokens_T
@@ -173,7 +173,7 @@ def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> fl
 def measure_or_read(
     file: pathlib.Path, model: NeuralLanguageModel, task: Task, variant: str, num_shown: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `induced` of a variant after so many occurrences; reads what an earlier start has written."""
+    """Returns `induced` of a variant after the given number of occurrences; reuses the results of an earlier start."""
     if not file.exists():
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
@@ -184,7 +184,7 @@ def measure_or_read(
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
-    """Trains, chooses a variant on the validation words, and measures it on the test words."""
+    """Trains the network, chooses a variant on the validation words and measures it on the test words."""
     started, source = time.perf_counter(), of_module('experiments.paper.section5.new_words')
     row, changes, shown = NETWORKS[name]
     settings = experiment.load_settings(config_lib.override(brown.get_config(row), changes))
@@ -224,14 +224,14 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
 
 
 def _lists(measured: Any) -> Any:
-    """Returns nested results with pairs of arrays as {'word': [...], 'after': [...]}, rounded to 1e-4 nats."""
+    """Converts pairs of arrays in nested results to {'word': [...], 'after': [...]}, rounded to 1e-4 nats."""
     if isinstance(measured, tuple):
         return {key: np.round(values, 4).tolist() for key, values in zip(('word', 'after'), measured)}
     return {key: _lists(value) for key, value in measured.items()}
 
 
 def read(network: str) -> dict[str, Any]:
-    """Returns what was measured of a network. Raises BadInput where its file is missing."""
+    """Returns the measurements of a network. Raises BadInput if its file is missing."""
     return results.read(RESULTS, f'new_words_{network}')
 
 
@@ -239,7 +239,7 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
     """Returns the bootstrap interval of a statistic of resampled words.
 
     Args:
-        statistic: A function of the numbers of the words.
+        statistic: A function of the indices of the words.
         num_words: W.
         seed: Seed of the resampling.
     """
@@ -249,20 +249,20 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
 
 
 def values(measured: dict[str, Any], split: str, method: str, kind: str, shown: str) -> np.ndarray:
-    """Returns the mean log P of each word by a method, W; those that need no occurrence have one for all numbers."""
+    """Returns the mean log P of each word by a method, W; methods without occurrences have a single value."""
     by_shown = measured[split][method]
     return np.asarray(by_shown[shown][kind] if shown in by_shown else by_shown[kind])
 
 
 def shown_of(measured: dict[str, Any]) -> list[str]:
-    """Returns the numbers of occurrences, as the keys of JSON."""
+    """Returns the numbers of occurrences, as keys of JSON objects."""
     return list(measured['test'][measured['chosen']])
 
 
 def share_of_the_way(
     measured: dict[str, Any], split: str, method: str, kind: str, shown: str, numbers_W: Any = slice(None)
 ) -> float:
-    """Returns how far the mean log P of some words is on the way from the share of <rare> to full training."""
+    """Returns the mean log P of some words on a scale from the share of <rare> (0) to full training (1)."""
     rare, reached, trained = (
         values(measured, split, name, kind, shown)[numbers_W].mean() for name in (RARE, method, TRAINED)
     )
@@ -270,7 +270,7 @@ def share_of_the_way(
 
 
 def test_table(measured: dict[str, Any], kind: str) -> str:
-    """Returns the mean log P of the test words by method and number of occurrences, with an interval over words."""
+    """Returns the mean log P of the test words by method and number of occurrences, with intervals over words."""
     rows = []
     for method in measured['test']:
         cells = []
@@ -283,7 +283,7 @@ def test_table(measured: dict[str, Any], kind: str) -> str:
 
 
 def share_table(networks: Sequence[dict[str, Any]]) -> str:
-    """Returns how far the chosen variant is on the way from the share of <rare> to full training, with intervals."""
+    """Returns the chosen variant on the scale from the share of <rare> to full training, with intervals."""
     rows, all_shown = [], shown_of(networks[0])
     for measured in networks:
         for kind, name in KINDS.items():
@@ -304,7 +304,7 @@ def share_table(networks: Sequence[dict[str, Any]]) -> str:
 
 
 def choice_table(measured: dict[str, Any]) -> str:
-    """Returns that share for every variant on the validation words, of the word itself and of the words after it."""
+    """Returns this share for every variant on the validation words, for the word and for the words after it."""
     shown = shown_of(measured)
     variants = [name for name in measured['valid'] if name not in (RARE, TRAINED)]
     rows = [
@@ -316,13 +316,13 @@ def choice_table(measured: dict[str, Any]) -> str:
 
 
 def neighbour_table(measured: dict[str, Any]) -> str:
-    """Returns the nearest words by induced and by trained features."""
+    """Returns the table of nearest words by induced and by trained features."""
     rows = [[w['word'], ' '.join(w['induced']), ' '.join(w['trained'])] for w in measured['neighbours']]
     return markdown_table([f'{measured["network"]}', 'induced from 5 occurrences', 'trained'], rows)
 
 
 def facts(measured: dict[str, Any]) -> str:
-    """Returns the further numbers in sentences."""
+    """Returns the remaining numbers as sentences."""
     later, words = measured['later_occurrences'], measured['words']
     shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
@@ -337,7 +337,7 @@ def facts(measured: dict[str, Any]) -> str:
 
 
 def make(names: Sequence[str]) -> str:
-    """Returns the tables of the networks that were measured, the first of which must be."""
+    """Returns the tables of the measured networks. The first network is required."""
     networks = [read(name) for name in names if name == names[0] or (RESULTS / f'new_words_{name}.json').exists()]
     parts = [share_table(networks)]
     parts += [test_table(measured, kind) for measured in networks for kind in KINDS]
@@ -354,7 +354,7 @@ def define(parser: studies.StudyParser) -> None:
 
 
 def main(flags: studies.Flags) -> None:
-    """Measures, and prints the tables."""
+    """Measures the networks and prints the tables."""
     process.set_up_process()
     for name in flags.networks:
         variants = list(VARIANTS) if name == FIRST else [read(FIRST)['chosen']]

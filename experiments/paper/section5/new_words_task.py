@@ -1,4 +1,4 @@
-"""Words that the study of new words leaves out of a corpus, and their positions.
+"""Words left out of a corpus by the study of new words, and their positions.
 
 Dims: W left-out words, K occurrences shown, B later occurrences.
 """
@@ -14,25 +14,25 @@ from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.induction import CONTEXT_WORDS, Occurrence
 
-SEED = 1  # of the choice of the words and of the bootstrap
+SEED = 1  # for the choice of the words and for the bootstrap
 NUM_WORDS = 500
-COUNTS = 20, 60  # occurrences of such a word in all
+COUNTS = 20, 60  # total occurrences of a left-out word
 MIN_TRAIN, MIN_LATER = 10, 3  # occurrences in the training part, and after it
 MOST_SHOWN = 10
-NUM_AFTER = 4  # words after an occurrence that are shown, and later scored
+NUM_AFTER = 4  # words after an occurrence that are used as evidence, and later scored
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The corpus with and without some words, and where these stand.
+    """A corpus with and without some words, and the positions of these words.
 
     Attributes:
         full: The corpus with all words; as in `left_out`, the counts of the vocabulary are those of the training part.
         left_out: The corpus in which the words are <rare>.
         ids_W: The ids of the words in `full`.
-        shown_WxK: The positions of the first occurrences of each in the training part.
-        later_words_B: The number of the word at each occurrence after the training part.
-        later_positions_B: The positions of these.
+        shown_WxK: The positions of the first occurrences of each word in the training part.
+        later_words_B: The index of the word at each occurrence after the training part.
+        later_positions_B: The positions of these occurrences.
     """
 
     full: Dataset
@@ -49,11 +49,11 @@ class Task:
 
     @property
     def counts_W(self) -> np.ndarray:
-        """Their occurrences in the training part."""
+        """The number of occurrences of each word in the training part."""
         return np.asarray(self.full.vocabulary.counts)[self.ids_W]
 
     def select(self, numbers: slice) -> Task:
-        """Returns the task of some of the words; the others stay left out."""
+        """Returns the task for some of the words; the other words remain left out."""
         first, stop, _ = numbers.indices(len(self.ids_W))
         keep_B = (self.later_words_B >= first) & (self.later_words_B < stop)
         return dataclasses.replace(
@@ -80,7 +80,7 @@ class Task:
 
 
 def make_task(data: Dataset) -> Task:
-    """Chooses the words and leaves them out."""
+    """Chooses the words and leaves them out of the corpus."""
     tokens_T, V = data.tokens_T, len(data.vocabulary)
     train_V = np.bincount(data.train_words, minlength=V)
     all_V = np.bincount(tokens_T, minlength=V)

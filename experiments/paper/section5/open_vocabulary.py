@@ -1,6 +1,6 @@
-"""Any word: bits per character of models whose unknown words are spelled, over vocabularies and tokenisations.
+"""Open vocabularies: bits per character of models that spell unknown words, by vocabulary and tokenisation.
 
-    python -m experiments.paper.section5.open_vocabulary DIR [RUN ...]   trains what is cheap in DIR, measures
+    python -m experiments.paper.section5.open_vocabulary DIR [RUN ...]   trains the small models in DIR and measures
     python -m experiments.paper.section5.open_vocabulary --show          prints the tables
 
 Each RUN is the folder of a finished run on Brown with the vocabulary of configs/brown.py.
@@ -47,7 +47,7 @@ from nplm_jax.utils.untrusted import read_json
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TEXT = pathlib.Path(__file__).parent / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'
-# Name -> row of configs/brown.py and what differs from it. A network spells for the vocabulary of the first.
+# Name -> preset of configs/brown.py and changes. A network spells words for the vocabulary of the first.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     KN5: (KN5, {}),
     'interpolated': ('interpolated', {}),
@@ -58,18 +58,18 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     f'{KN5}, counted in training': (KN5, {'corpus.count_over': 'train'}),
     f'{KN5}, cased': (f'{KN5},cased', {}),
 }
-ORDERS = 4, 6, 8  # of n-grams over characters; the last one is that of the network
+ORDERS = 4, 6, 8  # orders of n-grams over characters; the last one equals the order of the network
 NUM_WRITTEN = 30
 
 
 @functools.cache
 def last_texts() -> tuple[int, int, int]:
-    """Returns the texts that lie in the test words of every tokenisation: their number, words and characters.
+    """Returns the number, words and characters of the texts within the test words of every tokenisation.
 
-    These are printed words, and their characters with one blank or line end after each.
+    Words are printed words; their characters include one space or line end after each.
     """
     texts = [text.split() for text in brown.texts()]
-    room = sum(map(len, texts)) - 1_000_000  # the words after those that train and validate
+    room = sum(map(len, texts)) - 1_000_000  # the words after the training and validation words
     kept: list[list[str]] = []
     while texts and len(texts[-1]) <= room:
         room -= len(texts[-1])
@@ -87,13 +87,13 @@ def last_span(corpus: Corpus, boundary_tokens: bool) -> Span:
 
 
 def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spelling | None) -> dict[str, Any]:
-    """Measures a run with the spelling of its unknown words, on the test words and on `last_texts`.
+    """Measures a run that spells its unknown words, on the test words and on `last_texts`.
 
     Args:
         name: The name of the row.
         folder: The folder of the run, whose results have the perplexity of the test words with <rare>.
         by_ngram: The spelling by an n-gram.
-        by_network: The spelling by a network; None where none was trained.
+        by_network: The spelling by a network; None if none was trained.
     """
     loaded = loading.load(folder)
     settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
@@ -115,7 +115,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
             log_p = float(opened.log_spellings(words).sum()) - len(words) * math.log(closed)
             row[f'perplexity_{key}'] = math.exp(-log_p / len(words))
             row[f'bits_{key}'] = bits_per_character(log_p, count_characters(words))
-    if not is_neural(settings.model.name):  # which takes seconds
+    if not is_neural(settings.model.name):  # takes seconds
         opened, last = (
             OpenVocabulary(model, vocabulary, by_ngram),
             last_span(corpus, settings.corpus.tokenizer.boundary_tokens),
@@ -126,12 +126,12 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
 
 @functools.cache
 def read_corpus(settings: CorpusSettings) -> Corpus:
-    """Reads a corpus once."""
+    """Reads a corpus; caches the result."""
     return corpora.load(settings)
 
 
 def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
-    """Trains RUNS, or finds them trained."""
+    """Trains RUNS unless they are finished."""
     folders = {}
     for name, (row, changes) in RUNS.items():
         config = config_lib.override(brown_config.get_config(row), changes)
@@ -148,7 +148,7 @@ def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
 
 
 def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Compares ways to spell: the network in a run's folder, n-grams, and both mixed."""
+    """Compares spelling models: the network in a run's folder, n-grams, and their mixtures."""
     seconds_of_network = read_json(folder / catalog.SPELLING / catalog.RESULTS)['seconds']
     loaded = loading.load(folder / catalog.SPELLING)
     symbols, network = loaded.vocabulary, loaded.model
@@ -181,7 +181,7 @@ def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, 
 
 
 def compressed() -> dict[str, float]:
-    """Returns the bits per character of `last_texts` by general compressors that have read the text before them."""
+    """Returns the bits per character of `last_texts` by general compressors after reading the preceding text."""
     texts = [' '.join(text.split()) for text in brown.texts()]
     num_texts, _, num_characters = last_texts()
     before, everything = (('\n'.join(part) + '\n').encode() for part in (texts[:-num_texts], texts))
@@ -195,7 +195,7 @@ def compressed() -> dict[str, float]:
 
 
 def score_text(folder: pathlib.Path, name: str, spelled: Spelling) -> dict[str, Any]:
-    """Scores TEXT, each paragraph after its mark, with no word unknown."""
+    """Scores TEXT with spelled unknown words; each paragraph follows its mark."""
     models = loaded_models.load_models([str(folder)])
     model, totals = OpenVocabulary(models.mixture, models.vocabulary, spelled), np.zeros(4)
     words_and_bits: list[tuple[str, float]] = []
@@ -218,13 +218,13 @@ def score_text(folder: pathlib.Path, name: str, spelled: Spelling) -> dict[str, 
 
 
 def label(folder: pathlib.Path) -> str:
-    """Returns the name of a run's row of configs/brown.py; for the default row its family."""
+    """Returns the preset name of a run in configs/brown.py; for the default preset, its family."""
     settings = workdir.read_settings(folder)
     return settings.name.removeprefix('brown-') if settings.name != 'brown' else settings.model.name
 
 
 def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[str, Any]:
-    """Trains, measures and returns the results."""
+    """Trains and measures the models. Returns the results."""
     process.set_up_process()
     source = of_module('experiments.paper.section5.open_vocabulary')
     command = source['command']
@@ -294,7 +294,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a table of the words of the text that were spelled, with the bits of each by each model."""
+    """Returns a table of the spelled words of the text, with their bits under each model."""
     body = [[word, *(t['spelled_words'][word] for t in texts)] for word in texts[0]['spelled_words']]
     return markdown_table(['bits of', *(t['name'] for t in texts)], body)
 
@@ -306,11 +306,11 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures, and writes the results."""
+    """Measures the runs and writes the results."""
     require(bool(flags.folders), 'DIR', '', 'give the folder for the runs that are trained; --show prints the tables')
     folder, *networks = (expand('DIR', path) for path in flags.folders)
     for network in networks:
-        workdir.read_settings(network)  # before anything is trained
+        workdir.read_settings(network)  # check before training
     results.write(RESULTS / 'open_vocabulary.json', run_study(folder, networks))
 
 

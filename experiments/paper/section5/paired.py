@@ -1,4 +1,4 @@
-"""Trains networks with several seeds, keeps what each scored, and compares them seed by seed."""
+"""Trains networks with several seeds, records their scores, and compares them seed by seed."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ KEPT = (
     *('model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'),
     *('optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'),
 )
-VALID_WORDS = 50_000  # that choose a strength
-# Occurrences in training, lowest and highest, of the words of a band.
+VALID_WORDS = 50_000  # validation words for choosing a strength
+# Lowest and highest training count of the words of each band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
 
 
 def quick(changes: dict[str, Any]) -> Settings:
-    """Returns the settings of configs/brown.py:quick, in EPOCHS passes, with some flattened keys changed.
+    """Returns the settings of configs/brown.py:quick for EPOCHS passes, with some flattened keys changed.
 
-    A body or an optimizer in place of its own keeps the values of KEPT.
+    If the body or the optimizer is replaced, the keys in KEPT keep their values.
     """
     settings = config_lib.from_config(brown.get_config('quick'))
     values = config_lib.to_flat(settings)
@@ -51,7 +51,7 @@ def quick(changes: dict[str, Any]) -> Settings:
 
 
 def load_data() -> Dataset:
-    """Returns Brown, of whose validation words the first VALID_WORDS are used."""
+    """Returns Brown with only the first VALID_WORDS validation words."""
     data = loading.load_dataset(quick({}))
     return dataclasses.replace(data, valid=Span(data.valid.start, data.valid.start + VALID_WORDS))
 
@@ -64,7 +64,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
         data: Its corpus.
 
     Returns:
-        The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
+        The network and its scores: perplexities, the mean NLL of each band of test words, and seconds.
     """
     run = prepare_run(settings, data)
     params, valid_scores, progress = fit(train(run, None, Reporter()))
@@ -83,7 +83,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
 
 
 def band_nll(log_p_T: np.ndarray, data: Dataset) -> dict[str, list[float | None]]:
-    """Returns the mean NLL of test words, nats, by the band of the word and by that of the word before it."""
+    """Returns the mean NLL of test words, nats, by the band of the word and by the band of the previous word."""
     nll = {}
     for name, band_T in test_bands(data).items():
         masks = (band_T == i for i in range(len(BANDS)))
@@ -100,21 +100,21 @@ def test_bands(data: Dataset) -> dict[str, np.ndarray]:
 
 
 def band_words(data: Dataset) -> dict[str, list[int]]:
-    """Returns how many test words are in each band."""
+    """Returns the number of test words in each band."""
     return {name: np.bincount(band_T, minlength=len(BANDS)).tolist() for name, band_T in test_bands(data).items()}
 
 
 class Record:
-    """The runs of a study, in a JSON file that is written after each run, so that a study can go on."""
+    """The runs of a study in a JSON file, written after each run so that an interrupted study can resume."""
 
     def __init__(self, path: pathlib.Path, module: str) -> None:
-        """Reads the file if there is one; `module` is the study's, for the command that the file names."""
+        """Reads the file if it exists. `module` is the module of the study, for the command recorded in the file."""
         self._path = path
         self.content: dict[str, Any] = results.read(path.parent, path.stem) if path.exists() else {'runs': {}}
         self._facts = of_module(module)
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Returns what a run scored; measures it unless the file has it."""
+        """Returns the scores of a run; measures it if the file lacks them."""
         key = f'{name}, seed {seed}'
         if key not in self.content['runs']:
             print(f'{key} ...', end=' ', file=sys.stderr, flush=True)
@@ -125,13 +125,13 @@ class Record:
         return self.content['runs'][key]
 
     def write(self, further: dict[str, Any]) -> None:
-        """Writes the file, with further entries."""
+        """Writes the file with additional entries."""
         self.content |= {**further, **self._facts}
         results.write(self._path, self.content)
 
 
 def seeds_of(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Returns what the runs of a name scored, by seed."""
+    """Returns the scores of the runs with a name, by seed."""
     return [content['runs'][f'{name}, seed {seed}'] for seed in SEEDS]
 
 
@@ -141,12 +141,12 @@ def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def gains(content: dict[str, Any], name: str, baseline: str, split: str = 'test') -> list[float]:
-    """Returns the change of perplexity against a baseline, seed by seed, in percent; negative is better."""
+    """Returns the change in perplexity relative to a baseline, seed by seed, in percent; negative is better."""
     pairs = zip(seeds_of(content, name), seeds_of(content, baseline))
     return [100 * (run[split] / other[split] - 1) for run, other in pairs]
 
 
 def band_gains(content: dict[str, Any], name: str, baseline: str, by: str, band: int) -> list[float]:
-    """Returns the change of the perplexity of the test words in a band, seed by seed, in percent."""
+    """Returns the change in perplexity of the test words in a band, seed by seed, in percent."""
     pairs = zip(seeds_of(content, name), seeds_of(content, baseline))
     return [100 * math.expm1(run['bands'][by][band] - other['bands'][by][band]) for run, other in pairs]

@@ -1,10 +1,10 @@
 """Prior knowledge of which words are alike: WordNet's relations and parts of speech, by a penalty on C.
 
-    python -m experiments.paper.section5.priors           measures what results/priors.json lacks, and prints the tables
+    python -m experiments.paper.section5.priors           measures missing runs and prints the tables
     python -m experiments.paper.section5.priors --show    prints the tables of the committed results
     python -m experiments.paper.section5.priors --lists=DIR    writes the lists of related words for runs of launch.py
 
-The strength of each prior is that of the grid which is best on validation with seed 1. In `shuffled` each word has the
+The strength of each prior is the best of a grid by validation perplexity with seed 1. In `shuffled` each word has the
 neighbours of another word, drawn by the seed: what then remains is no knowledge.
 """
 
@@ -34,7 +34,7 @@ MODULE = 'experiments.paper.section5.priors'
 
 
 def shuffle(lists: Neighbours, seed: int) -> Neighbours:
-    """Returns the lists with the neighbours of another word for each word that has some."""
+    """Returns lists in which each word with neighbours has the neighbours of another word."""
     ids_VxL, weights_VxL = map(np.array, lists)
     (has_neighbours,) = np.nonzero(ids_VxL[:, 0] != np.arange(len(ids_VxL)))
     others = np.random.default_rng(seed).permutation(has_neighbours)
@@ -43,7 +43,7 @@ def shuffle(lists: Neighbours, seed: int) -> Neighbours:
 
 
 def write_lists(data: Dataset, folder: pathlib.Path) -> dict[str, Neighbours]:
-    """Writes the related words of each kind, and those that the seeds shuffle; returns the former."""
+    """Writes the related words of each kind, and shuffled lists for each seed. Returns the unshuffled lists."""
     lists = {kind: make(paired.quick({}), data) for kind, make in KINDS.items()}
     for kind, of_kind in lists.items():
         neighbours.save(folder / f'{kind}.npz', of_kind)
@@ -53,7 +53,7 @@ def write_lists(data: Dataset, folder: pathlib.Path) -> dict[str, Neighbours]:
 
 
 def measure(record: paired.Record, folder: pathlib.Path) -> None:
-    """Trains all networks that the record lacks; writes the lists of related words into a folder."""
+    """Trains all networks missing in the record; writes the lists of related words to a folder."""
     data = paired.load_data()
     lists = write_lists(data, folder)
 
@@ -87,13 +87,13 @@ def measure(record: paired.Record, folder: pathlib.Path) -> None:
 
 
 def compared(content: dict[str, Any]) -> list[str]:
-    """Returns the names of the runs that are compared with no prior: those with three seeds."""
+    """Returns the names of the runs with three seeds, which are compared with the runs without a prior."""
     names = [f'{kind}{how} {content["best"][kind]:g}' for kind in KINDS for how in ('', ' shuffled')]
     return [name for name in names if all(f'{name}, seed {seed}' in content['runs'] for seed in SEEDS)]
 
 
 def make_tables(content: dict[str, Any]) -> str:
-    """Returns the table of the strengths, the table of the seeds, and those of the bands."""
+    """Returns the tables of strengths, seeds and bands."""
     runs = content['runs']
     grid = [[f'{s:g}', *(runs[f'{kind} {s:g}, seed 1']['valid'] for kind in KINDS)] for s in STRENGTHS]
     grid.insert(0, ['none', *[runs['none, seed 1']['valid']] * len(KINDS)])
@@ -124,7 +124,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Does what the flags say; without one measures, and prints the tables."""
+    """Writes the lists if requested; otherwise measures and prints the tables."""
     if flags.lists:
         folder = expand('--lists', flags.lists)
         folder.mkdir(parents=True, exist_ok=True)

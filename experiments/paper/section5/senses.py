@@ -1,4 +1,4 @@
-"""Several feature vectors a word, chosen softly by the context, against one vector a word.
+"""Several feature vectors per word, weighted by the context, compared with one vector per word.
 
 python -m experiments.paper.section5.senses           measures, writes results/senses.json and prints the tables
 python -m experiments.paper.section5.senses --show    prints the tables of the committed results
@@ -28,9 +28,9 @@ from nplm_jax.runs import process
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 MODULE = 'experiments.paper.section5.senses'
-M = 50  # features a word of configs/brown.py:quick
+M = 50  # features per word of configs/brown.py:quick
 BASELINE = 'nplm, m=50'  # the runs without a prior of results/priors.json
-MODELS = {  # what differs from it
+MODELS = {  # differences from the baseline
     'nplm, m=150': {'model.m': 3 * M},
     'senses, S=2, m=50': {'model.family': 'experiments.paper.section5.plugins.senses:Senses'},
 }
@@ -39,14 +39,14 @@ AMBIGUOUS = (
     *('bank', 'bill', 'case', 'court', 'fair', 'fall', 'hard'),
     *('kind', 'last', 'left', 'light', 'may', 'plant', 'saw'),
 )
-DRAWN = 6  # words drawn by the seed
-DRAWN_COUNTS = 50, 500  # their occurrences in training
-MIN_NEIGHBOUR_COUNT = 20  # occurrences in training of a word that is shown as a neighbour
-PLACE = 1  # of the word in the windows that choose its sense: one word before it, the others behind it
+DRAWN = 6  # number of words drawn at random
+DRAWN_COUNTS = 50, 500  # training count of these words
+MIN_NEIGHBOUR_COUNT = 20  # minimum training count of displayed neighbours
+PLACE = 1  # position of the word in the windows that determine its sense, after one preceding word
 
 
 def measure(record: paired.Record) -> None:
-    """Trains all networks that the record lacks."""
+    """Trains all networks missing in the record."""
     data = paired.load_data()
 
     def run(name: str, seed: int) -> dict[str, Any]:
@@ -74,14 +74,14 @@ def choose(model: NeuralLanguageModel, contexts_BxN: np.ndarray) -> np.ndarray:
 
 
 def training_windows(data: Dataset, positions: np.ndarray) -> np.ndarray:
-    """Returns the windows of the network that have these positions at PLACE."""
+    """Returns the windows of the network with these positions at PLACE."""
     N = paired.quick({}).model.n - 1
     positions = positions[(positions >= PLACE) & (positions < data.train.stop - N)]
     return np.asarray(batches.examples(data.tokens_T, jnp.asarray(positions + N - PLACE, jnp.int32), N)[0])
 
 
 def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
-    """Returns how decidedly the context chooses: over test words, and over words with 20 occurrences or more.
+    """Returns how clearly the context selects a sense, over test words and over words with at least 20 occurrences.
 
     `largest` is the mean over the text of the larger of the two pi, 0.5 to 1. `both` is the share of the
     vocabulary's words for which each sense has the larger pi in a tenth of the occurrences or more.
@@ -100,7 +100,7 @@ def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
 
 
 def describe_words(model: NeuralLanguageModel, data: Dataset) -> list[dict[str, Any]]:
-    """Returns, for each of twenty words, its senses with their nearest neighbours and contexts."""
+    """Returns the senses of twenty words, with their nearest neighbours and contexts."""
     counts_V = np.bincount(data.train_words, minlength=len(data.vocabulary))
     (candidates,) = np.nonzero((counts_V >= DRAWN_COUNTS[0]) & (counts_V <= DRAWN_COUNTS[1]))
     drawn = np.random.default_rng(1).choice(candidates, DRAWN, replace=False)
@@ -120,7 +120,7 @@ def describe_word(
         data: Its corpus.
         word: The word's id.
         C_VxSxM: The feature vectors of all words.
-        shown: Ids of the words that may be neighbours.
+        shown: The ids of words that may be displayed as neighbours.
     """
     (positions,) = np.nonzero(data.tokens_T[: data.train.stop] == word)
     windows = training_windows(data, positions)
@@ -142,20 +142,20 @@ def describe_word(
 
 
 def mark(data: Dataset, window: Sequence[int]) -> str:
-    """Returns the words of a window, the one at PLACE in brackets."""
+    """Returns the words of a window, with the word at PLACE in brackets."""
     words = data.vocabulary.decode(window)
     return ' '.join([*words[:PLACE], f'[{words[PLACE]}]', *words[PLACE + 1 :]])
 
 
 def read() -> dict[str, Any]:
-    """Returns the results, those of the baseline too."""
+    """Returns the results, including the baseline."""
     content, others = (results.read(RESULTS, name) for name in ('senses', 'priors'))
     content['runs'] |= {f'{BASELINE}, seed {seed}': others['runs'][f'none, seed {seed}'] for seed in SEEDS}
     return content
 
 
 def make_table(content: dict[str, Any]) -> str:
-    """Returns the table of the models, and how decidedly contexts choose."""
+    """Returns the table of models, and statistics of the selection of senses."""
     rows: list[list[Any]] = []
     for name in (BASELINE, *MODELS):
         runs = paired.seeds_of(content, name)
@@ -170,7 +170,7 @@ def make_table(content: dict[str, Any]) -> str:
 
 
 def make_words(content: dict[str, Any]) -> str:
-    """Returns the senses of the twenty words."""
+    """Returns the senses of the twenty words as text."""
     rows = []
     for word in content['words']:
         for s, sense in enumerate(word['senses']):
@@ -187,14 +187,14 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures, and prints the tables."""
+    """Measures the networks and prints the tables."""
     process.set_up_process()
     measure(paired.Record(RESULTS / 'senses.json', MODULE))
     print(study.shown(show, flags))
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the tables of the committed results, or with --words those of the words."""
+    """Returns the tables of the committed results or, with --words, of the senses of words."""
     return (make_words if flags.words else make_table)(read())
 
 

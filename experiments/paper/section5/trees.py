@@ -1,4 +1,4 @@
-"""Trees over Brown's words: writes codes for output.kind=tree, times the outputs, and prints the tables.
+"""Word trees for Brown: writes codes for output.kind=tree, times output layers, and prints the tables.
 
     python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    codes by WordNet and by clusters of a
                                              trained network's features, and two codes per word
@@ -6,7 +6,7 @@
     python -m experiments.paper.section5.trees --time    words a second of each output: results/tree_speed.json
     python -m experiments.paper.section5.trees           the tables of the committed results
 
-The trees are trained by launch.py, which trees.md shows.
+trees.md shows the launch.py commands that train the trees.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-ROWS = {  # output -> folder and name of its results
+ROWS = {  # output -> folder and file name of its results
     'full': (results.folder('table1'), 'mlp9'),
     'two_level': (results.folder('cheaper'), 'classes_1000_500'),
     'sampled': (results.folder('cheaper'), 'sampled_1000'),
@@ -53,14 +53,14 @@ HEADER = ['output', 'nodes a word', 'epochs', 'seconds', 'valid', 'test']
 SIZES = (brown.VOCABULARY, 262_144)
 STEPS, ROUNDS = 50, 5
 
-Subtree = tuple[int, list[tuple[int, str]]]  # the count of its words, and each word with its code
+Subtree = tuple[int, list[tuple[int, str]]]  # a tree: the count of its words, and the code of each word
 
 
 # --- codes -----------------------------------------------------------------------------------------------
 
 
 def join(children: Sequence[Subtree]) -> Subtree:
-    """Returns one binary tree over some trees: Huffman's over their counts, so that frequent ones are near the root."""
+    """Combines trees into one binary Huffman tree by their counts, so frequent trees are near the root."""
     prefixes = word_codes.huffman([count for count, _ in children])
     codes = [(w, prefix + code) for prefix, (_, codes) in zip(prefixes, children) for w, code in codes]
     return sum(count for count, _ in children), codes
@@ -100,9 +100,9 @@ def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
 
 
 def cluster_codes(features_VxD: np.ndarray, counts: Sequence[int]) -> list[str]:
-    """Returns codes by bisection: words in order of their features' first principal axis, cut where half the count is.
+    """Returns codes by recursive bisection of the words along their first principal axis, at half of the total count.
 
-    As many words are on each side as make its half of the text, so that a code is about as long as Huffman's.
+    Each side covers half of the text, so codes are about as long as Huffman codes.
     """
     weight_V = np.maximum(np.asarray(counts, np.float64), 1)
     codes = [''] * len(counts)
@@ -142,7 +142,7 @@ def write_codes(folder: pathlib.Path, run: str) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, codes in files.items():
-        word_codes.make_tree(codes)  # raises unless it is a tree
+        word_codes.make_tree(codes)  # raises BadInput unless the codes form a tree
         lines = (f'{word}\t{" ".join(leaves)}\n' for word, leaves in zip(words.words, codes))
         write_atomically(folder / f'{name}.tsv', ''.join(lines))
 
@@ -151,7 +151,7 @@ def write_codes(folder: pathlib.Path, run: str) -> None:
 
 
 def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
-    """Returns words drawn by Zipf's law, of which the most frequent `size` - 1 are the vocabulary."""
+    """Returns words drawn by Zipf's law; the most frequent `size` - 1 form the vocabulary."""
     probability_V = 1 / np.arange(1, size)
     ids = np.random.default_rng(0).choice(size - 1, num_words, p=probability_V / probability_V.sum())
     train = num_words - 2000
@@ -167,9 +167,9 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
 
 
 def time_outputs() -> Iterator[dict[str, Any]]:
-    """Yields, by |V| and output, the words a second of each turn, after each |V|.
+    """Yields the words per second of each turn by |V| and output, after each |V|.
 
-    The outputs take turns in one process.
+    The outputs are timed alternately in one process.
     """
     facts = {'load_before': os.getloadavg()[0], **of_module('experiments.paper.section5.trees')}
     seconds: dict[str, dict[str, list[int]]] = {}
@@ -178,7 +178,7 @@ def time_outputs() -> Iterator[dict[str, Any]]:
         runs = {name: _prepare(name, data) for name in ('full', 'sampled', 'nce', 'two_level', 'tree')}
         states = {name: run.init_state() for name, run in runs.items()}
         rates: dict[str, list[int]] = {name: [] for name in runs}
-        for turn in range(ROUNDS + 1):  # the first compiles
+        for turn in range(ROUNDS + 1):  # the first turn compiles
             for name, run in runs.items():
                 started = time.perf_counter()
                 chunk = run.chunk(states[name], turn * STEPS)
@@ -201,7 +201,7 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 
 
 def take(name: str, run: str) -> None:
-    """Copies a run's results, with the mean number of nodes above a word of its text."""
+    """Copies the results of a run, and adds the mean number of nodes above a word of its text."""
     loaded = load(run)
     words, model = loaded.vocabulary, loaded.model
     has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')
@@ -212,7 +212,7 @@ def take(name: str, run: str) -> None:
 
 
 def table(_: study.Flags) -> str:
-    """Returns the table of the trained networks and that of the speeds."""
+    """Returns the tables of the trained networks and of the speeds."""
     files = ROWS | {f'tree, {name}': (RESULTS, f'tree_{name}') for name in TREES}
     lines = []
     for name, file in files.items():
@@ -242,7 +242,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Does what the flags say; prints the tables without a flag."""
+    """Performs the requested actions; prints the tables if no flag is given."""
     if flags.write:
         require(bool(flags.features), '--write', flags.write, 'needs --features=RUN')
         write_codes(expand('--write', flags.write), flags.features)

@@ -1,8 +1,8 @@
-"""A row of Table 1 again with other seeds: the part of a difference between two rows that is chance.
+"""A row of Table 1 with other seeds, to measure the random variation between runs.
 
     python launch.py --config=experiments/paper/table1/seeds.py:mlp9 --sweep
 
-Seed 1 is the row itself, `configs/brown.py:mlp9`; results.json of the others is committed as results/mlp9_seed2.json
+Seed 1 is the unchanged row, `configs/brown.py:mlp9`; results.json of the others is committed as results/mlp9_seed2.json
 and results/mlp9_seed3.json.
 """
 
@@ -15,7 +15,7 @@ from configs.brown import get_config
 
 __all__ = ['get_config', 'sweep']
 SEEDS = (2, 3)
-SEEDED = ('mlp1', 'mlp9')  # the rows that are run with them
+SEEDED = ('mlp1', 'mlp9')  # the rows trained with these seeds
 
 
 def sweep() -> Iterator[dict[str, Any]]:

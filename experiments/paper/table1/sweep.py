@@ -18,7 +18,7 @@ HEADER = ['point', 'parameters', 'train', 'valid', 'test', 'seconds', '']
 
 
 def table() -> str:
-    """Returns one row a point, by n, m, h and direct, with the best on validation marked."""
+    """Returns one row per point, by n, m, h and direct, with the best validation perplexity marked."""
     names = sorted(
         (path.stem for path in POINTS.glob('*.json')), key=lambda name: (*map(int, re.findall(r'\d+', name)), name)
     )

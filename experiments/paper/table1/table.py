@@ -1,4 +1,4 @@
-"""Prints Table 1, the paper's beside ours, from the committed results.
+"""Prints the paper's Table 1 and our results, from the committed files.
 
     python -m experiments.paper.table1.table [--short | --seeds | --figure]
 
@@ -27,7 +27,7 @@ from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
 SECTION5 = results.folder('section5')
-MIXTURES = {  # the paper's rows of a network mixed with the trigram: valid, test
+MIXTURES = {  # the paper's networks mixed with the trigram: valid, test
     'mlp1': ('MLP2', 275.0, 257.0),
     'mlp3': ('MLP4', 286.0, 272.0),
     'mlp5': ('MLP6', 273.0, 259.0),
@@ -39,12 +39,12 @@ HEADER = [*SHAPE, 'train', 'valid', 'test', 'paper: train', 'valid', 'test', 'ra
 SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed: valid', 'test', 'minutes', 'words/s']
 
 
-OTHERS = {'default': '', 'large': 'large'}  # networks that are not in the paper, and their rows of configs/brown.py
+OTHERS = {'default': '', 'large': 'large'}  # networks not in the paper, and their presets of configs/brown.py
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 
 def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
-    """Returns the committed results of a row. Raises: BadInput when they are missing or another run's."""
+    """Returns the committed results of a row. Raises BadInput if they are missing or belong to another run."""
     recorded, model = results.read(HERE / 'results', row), config.model
     is_named = recorded['name'] in (config.name, f'seed={seed}', f'seed_{seed}')  # as the row, or as a point of a sweep
     size = None
@@ -58,7 +58,7 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
 def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
     """Returns the bits per character of all test words, with unknown words spelled by the 8-gram of characters.
 
-    The spellings cost each model of one vocabulary the same, so that the perplexity of a model is all that is needed.
+    The spellings cost every model with the same vocabulary the same, so the perplexity of a model suffices.
 
     Args:
         perplexity: The test perplexity of a model with <rare> as one word.
@@ -70,9 +70,9 @@ def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
 
 
 def rows() -> list[list[Any]]:
-    """Returns one row a model and one a mixture.
+    """Returns one row per model and per mixture.
 
-    Ratios are test perplexities over the 5-gram Kneser-Ney back-off's; bits are `bits_per_character`.
+    Ratios are test perplexities divided by the perplexity of the 5-gram Kneser-Ney back-off model.
     """
     reference = results.read(HERE / 'results', 'kneser_ney_5')['perplexity']['test']
     paper_reference = brown.PAPER['kneser_ney_5'][2]
@@ -109,7 +109,7 @@ def rows() -> list[list[Any]]:
 
 
 def short() -> list[list[Any]]:
-    """Returns the networks alone, with their cost and their best mixture with the trigram."""
+    """Returns only the networks, with their cost and their best mixture with the trigram."""
     table = []
     for row in (*brown.NETWORKS, *OTHERS):
         config = brown.get_config(OTHERS.get(row, row))
@@ -130,7 +130,7 @@ def short() -> list[list[Any]]:
 
 
 def seeds() -> list[list[Any]]:
-    """Returns each seed's perplexity, their mean, and their spread: largest less smallest."""
+    """Returns the perplexity of each seed, their mean, and their range (largest minus smallest)."""
     table = []
     for row in SEEDED:
         config = brown.get_config(row)
@@ -144,7 +144,7 @@ def seeds() -> list[list[Any]]:
 
 
 def draw(path: pathlib.Path) -> None:
-    """Draws test perplexities, ours and the paper's, relative to Kneser-Ney's 5-gram on the same words."""
+    """Draws our test perplexities and the paper's, relative to the Kneser-Ney 5-gram on the same words."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     lines = [r for r in rows() if r[6] in ('', 'no', 'fixed')][::-1]
@@ -172,7 +172,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table, and draws the figure if asked to."""
+    """Returns a table; draws the figure if requested."""
     if flags.figure:
         draw(HERE / 'table1.png')
     if flags.seeds:

@@ -1,4 +1,4 @@
-"""Prints Table 2: the paper's figures on AP News beside ours on WikiText-2, from the committed results.
+"""Prints Table 2: the paper's results on AP News and ours on WikiText-2, from the committed files.
 
     python -m experiments.paper.table2.table
 
@@ -16,11 +16,11 @@ from experiments import results, study
 from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-REFERENCE = 'kneser_ney_5'  # the model that the ratios compare with, on the same words
+REFERENCE = 'kneser_ney_5'  # the reference model of the ratios, on the same words
 
 
 def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
-    """Returns one row a model. Raises: BadInput when a row's JSON is missing."""
+    """Returns one row per model. Raises BadInput if the results of a row are missing."""
     here = {row: _perplexities(results.read(folder, row)) for row in wikitext2.TABLE2}
     paper = {row: figures[1:] for row, figures in ap_news.PAPER.items()}
     return [
@@ -41,7 +41,7 @@ def make() -> str:
 
 
 def _perplexities(recorded: dict[str, Any]) -> tuple[float, float]:
-    """Returns valid and test perplexity: of a network's fixed mixture with the trigram, as in the paper's Table 2."""
+    """Returns the valid and test perplexity; for a network, of its fixed mixture with the trigram, as in Table 2."""
     scores = recorded['mixture']['fixed'] if 'mixture' in recorded else recorded['perplexity']
     return scores['valid'], scores['test']
 

@@ -1,4 +1,4 @@
-"""Prints runs of the tables beside the same runs on an older Python and JAX, and how far their perplexities differ.
+"""Compares the perplexities of runs with the same runs on an older Python and JAX.
 
     python -m experiments.paper.versions.table
 
@@ -19,7 +19,7 @@ HEADER = ['run', 'Python', 'jaxlib', 'valid', 'test', 'test, difference, %', 'mi
 
 
 def make() -> str:
-    """Returns the table. Raises: BadInput without a result."""
+    """Returns the table. Raises BadInput if a result is missing."""
     rows: list[list[str]] = []
     for name, table in RUNS.items():
         newer, older = results.read(results.folder(table), name), results.read(RESULTS, name)

@@ -1,1 +1,1 @@
-"""Word error rates of beam searches with different models."""
+"""Word error rates of beam search with different models."""

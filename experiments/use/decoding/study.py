@@ -1,4 +1,4 @@
-"""Word error rates of a beam search with different models, on Brown's sentences through a simulated noisy channel.
+"""Word error rates of beam search with different models, on Brown's sentences and a simulated noisy channel.
 
     nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute,sgd
     python -m experiments.use.decoding.study --runs=runs          # measures, and writes results/brown.json
@@ -34,8 +34,8 @@ BLANK, SILENCE = '<blank>', '<space>'  # characters of words may be - and |
 FRAMES_PER_SECOND = 50
 MEAN_FRAMES = 2.0  # of a character, beyond the first
 BLANKS = 0.4  # the probability of a blank after a character; two equal characters always have one
-CONFUSED = 0.08  # the probability that a character sounds like another one
-SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of what is heard and of what was said, and the noise of every score
+CONFUSED = 0.08  # the probability that a character is confused with another one
+SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of the heard and of the spoken character, and the noise of every score
 SENTENCES = {'valid': 60, 'test': 400}
 LENGTHS = range(5, 26)  # words of a sentence
 NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute-sgd'
@@ -46,13 +46,13 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
     'LSTM': (NETWORK,),
     'mixture, 0.5 each': (NGRAM, NETWORK),
 }
-ROUNDS = 2  # of tuning
-DRAWS = 2000  # of sentences, for the intervals
+ROUNDS = 2  # sentences for tuning
+DRAWS = 2000  # resamples of sentences, for the intervals
 BEAM = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
 
 
 def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> list[list[str]]:
-    """Returns sentences of a text: what stands between ends of sentences, with the end."""
+    """Returns the sentences of a text, including their final punctuation."""
     found, start = [], 0
     for i, word in enumerate(words):
         if word in BOUNDARY_TOKENS:
@@ -68,7 +68,7 @@ def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generat
     """Returns the log-probabilities of the tokens in each frame of a sentence, float32, F x N."""
     places = {token: i for i, token in enumerate(tokens)}
     spelled = [token for word in sentence for token in (*word, SILENCE)]
-    frames: list[tuple[int, int]] = []  # what is heard, and what was said
+    frames: list[tuple[int, int]] = []  # heard and spoken characters
     for token, after in zip(spelled, [*spelled[1:], '']):
         heard = places[token]
         if token != SILENCE and rng.random() < CONFUSED:
@@ -84,7 +84,7 @@ def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generat
 
 
 class Speech(NamedTuple):
-    """The simulated speech: its tokens, the lexicon; sentences, emissions and seconds of each split."""
+    """The simulated speech: tokens, lexicon, and the sentences, emissions and seconds of each split."""
 
     tokens: list[str]
     lexicon: dict[str, list[list[str]]]
@@ -94,7 +94,7 @@ class Speech(NamedTuple):
 
 
 def simulate(runs: pathlib.Path) -> Speech:
-    """Returns the speech that all systems hear."""
+    """Returns the simulated speech, equal for all systems."""
     loaded = loading.load(runs / NGRAM)
     settings, vocabulary = loaded.settings, loaded.vocabulary
     corpus = corpora.load(settings.corpus)
@@ -115,9 +115,9 @@ def simulate(runs: pathlib.Path) -> Speech:
 
 
 def measure(runs: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """Yields the word error rate and the time of each system, after each."""
+    """Yields the word error rates and times after each system."""
     process.set_up_process()
-    loading.load(runs / NETWORK)  # says at once that it is missing
+    loading.load(runs / NETWORK)  # fails early if it is missing
     tokens, lexicon, texts, emissions, seconds = simulate(runs)
     unknown = [word not in lexicon for sentence in texts['test'] for word in sentence]
     systems: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def measure_system(
     texts: Mapping[str, Sequence[Sequence[str]]],
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Tunes the weights on the validation sentences and returns what the search finds on the test sentences."""
+    """Tunes the weights on the validation sentences. Returns the search results on the test sentences."""
 
     def search(split: str) -> list[list[decoding.Hypothesis]]:
         decoder = decoding.Decoder(model, tokens, lexicon, weights, blank=BLANK, silence=SILENCE, **BEAM)
@@ -179,7 +179,7 @@ def measure_system(
 
 
 def interval(edits: np.ndarray, lengths: np.ndarray) -> str:
-    """Returns the 95% interval of a word error rate, or of a difference of two, in %, over draws of sentences."""
+    """Returns the 95% bootstrap interval over sentences of a word error rate or of a difference of two, in %."""
     drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))
     low, high = np.percentile(100 * edits[drawn].sum(axis=1) / lengths[drawn].sum(axis=1), (2.5, 97.5))
     return f'{low:.1f} to {high:.1f}'

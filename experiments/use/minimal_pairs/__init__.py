@@ -1,1 +1,1 @@
-"""Minimal pairs of sentences: which of two a trained model finds likelier."""
+"""Minimal pairs: which of two sentences is more likely under a model."""

@@ -35,22 +35,22 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-START = Options(context='<text> <p>')  # a sentence begins a text
-MIXING_WORDS = 50_000  # validation words that decide the weights of a mixture, as in experiments/use/reading_times
-MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the mixture
+START = Options(context='<text> <p>')  # each sentence begins a text
+MIXING_WORDS = 50_000  # validation words for the weights of a mixture, as in experiments/use/reading_times
+MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the models in the mixture
 
 
 class Sentences:
-    """The pairs, encoded once for all models of one vocabulary and one way of cutting words."""
+    """The pairs, encoded once for all models with the same vocabulary and tokenization."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
-        """Takes the pairs."""
+        """Stores the pairs."""
         self.pairs = pairs
         self._stimuli = pairs_lib.to_stimuli(pairs)
         self._encoded: dict[Any, EncodedPairs] = {}
 
     def encode(self, vocabulary: Vocabulary) -> EncodedPairs:
-        """Returns the pairs as models of this vocabulary read them."""
+        """Returns the pairs encoded for models with this vocabulary."""
         key = vocabulary.tokenizer, vocabulary.words
         if key not in self._encoded:
             self._encoded = {key: minimal_pairs.encode(self._stimuli, vocabulary, START)}
@@ -58,9 +58,9 @@ class Sentences:
 
 
 def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
-    """Returns the counts of a model by subset and paradigm, as `minimal_pairs.count` describes them.
+    """Returns the counts of a model by subset and paradigm; see `minimal_pairs.count`.
 
-    Each sentence begins a text: it stands after <text> <p>, which are not scored.
+    Each sentence begins a text, after an unscored <text> <p>.
     """
     encoded = sentences.encode(vocabulary)
     difference_P = minimal_pairs.differences(minimal_pairs.log_p(model, encoded))
@@ -71,10 +71,10 @@ def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences)
 
 
 def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
-    """Returns the names of the finished runs of a folder, or checks the given ones.
+    """Returns the names of the finished runs in a folder, or checks the given names.
 
     Raises:
-        BadInput: There is none, or a named one is not finished.
+        BadInput: There is no finished run, or a named run is not finished.
     """
     finished = sorted(path.name for path in folder.glob('*') if catalog.is_finished(path))
     require(
@@ -99,7 +99,7 @@ def fit_mixture(folder: pathlib.Path, name: str, models: Sequence[LanguageModel]
 def measured(
     folder: pathlib.Path, name: str, sentences: Sentences, output: pathlib.Path, again: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the results of a run, and of its mixture if it has one, that are not there yet, by their names."""
+    """Yields the missing results of a run and of its mixture, if any, by name."""
     family, seed = results.split_name(name)
     mixed = f'mixture-{seed}' if family == MIXED and catalog.is_finished(folder / COUNTED) else ''
     missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
@@ -150,7 +150,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures what is missing."""
+    """Measures the missing results."""
     process.set_up_process()
     folder, output = expand('--runs', flags.runs), flags.output
     names = find_runs(folder, flags.models)

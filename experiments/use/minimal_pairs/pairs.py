@@ -1,4 +1,4 @@
-"""BLiMP's minimal pairs: reads or downloads them.
+"""Reader and downloader of BLiMP's minimal pairs.
 
 References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
@@ -26,12 +26,12 @@ URL = f'https://raw.githubusercontent.com/alexwarstadt/blimp/{COMMIT}/BLiMP.zip'
 NUM_BYTES = 2_354_164
 SHA256 = '172a1a714d72e72a89e8384dd531483f3d0f8a9aee3d33dccaf7992d8cecbb73'
 LICENCE = 'BLiMP (Warstadt et al., 2020) is distributed under CC BY 4.0.'
-SHARED = pathlib.Path('../shared/data/blimp.zip')  # used where it is
+SHARED = pathlib.Path('../shared/data/blimp.zip')  # used if it exists
 _FIELDS = ('sentence_good', 'sentence_bad', 'UID', 'linguistics_term', 'field')
 
 
 class Pair(NamedTuple):
-    """An acceptable sentence and one that differs from it minimally and is not acceptable."""
+    """An acceptable sentence and a minimally different unacceptable one."""
 
     good: str
     bad: str
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 def load(path: str = '') -> list[Pair]:
-    """Returns the pairs of a file; without a path those of SHARED, of the cache or of a download."""
+    """Returns the pairs in a file; without a path, from SHARED, the cache or a download."""
     if path:
         file = expand('--data', path)
         return parse(read_bytes(str(file), file), str(file))
@@ -66,14 +66,14 @@ def _verify(data: bytes, origin: str) -> bytes:
 
 
 def parse(data: bytes, name: str) -> list[Pair]:
-    """Returns the pairs of a zip whose folder data/ has a .jsonl file for each paradigm.
+    """Returns the pairs of a zip file with one .jsonl file per paradigm in its folder data/.
 
     Args:
         data: The bytes of the zip.
-        name: Its name, the beginning of error messages.
+        name: The key of error messages.
 
     Raises:
-        BadInput: It is no zip, has no such file, or a line is not a pair; the message names file and line.
+        BadInput: The file is not a zip, lacks .jsonl files, or a line is not a pair; the message names file and line.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -104,7 +104,7 @@ def _parse_line(line: str, place: str) -> Pair:
 
 
 def to_stimuli(pairs: Sequence[Pair]) -> Stimuli:
-    """Returns the sentences as `minimal_pairs.encode` takes them. Raises BadInput if one is empty."""
+    """Returns the sentences for `minimal_pairs.encode`. Raises BadInput if one is empty."""
     return minimal_pairs.to_stimuli([(pair.good, pair.bad) for pair in pairs], lambda row: pairs[row].paradigm)
 
 

@@ -26,14 +26,14 @@ MODELS = (
     *('mlp1', 'mlp9', 'residual', 'rnn', 'gru', 'lstm', 'mixture'),
 )
 SHOWN = ('kneser_ney_5', 'classes_500', 'mlp9', 'residual', 'gru', 'lstm', 'mixture')  # by phenomenon
-Results = dict[str, list[dict[str, Any]]]  # by model the results of its seeds
+Results = dict[str, list[dict[str, Any]]]  # model -> the results of its seeds
 
 
 def read(folder: pathlib.Path = HERE / 'results') -> Results:
-    """Returns the results by model, in the order of MODELS; a model that was not measured is left out.
+    """Returns the results by model, in the order of MODELS, without models that were not measured.
 
     Raises:
-        BadInput: There are none.
+        BadInput: There are no results.
     """
     runs = [results.load(path) for path in sorted(folder.glob('*.json')) if path.name != 'published.json']
     if not runs:
@@ -43,12 +43,12 @@ def read(folder: pathlib.Path = HERE / 'results') -> Results:
 
 
 def accuracy(counts: Iterable[Sequence[int]]) -> float:
-    """Returns `minimal_pairs.accuracy` of all paradigms together, each with the three numbers of `count`."""
+    """Returns `minimal_pairs.accuracy` over all paradigms, given the three numbers of `count` for each."""
     return minimal_pairs.accuracy([sum(column) for column in zip(*counts)] or [0, 0, 0])
 
 
 def of_seeds(seeds: Sequence[Mapping[str, Any]], subset: str, paradigms: Iterable[str]) -> str:
-    """Returns the mean accuracy of the seeds in percent, with its standard deviation where there are several."""
+    """Returns the mean accuracy over seeds in percent, with the standard deviation if there are several."""
     kept = list(paradigms)
     values = [100 * accuracy(seed['counts'][subset][paradigm] for paradigm in kept) for seed in seeds]
     spread = f' ± {statistics.stdev(values):.1f}' if len(values) > 1 else ''
@@ -56,7 +56,7 @@ def of_seeds(seeds: Sequence[Mapping[str, Any]], subset: str, paradigms: Iterabl
 
 
 def subsets_table(by_model: Results, published: Mapping[str, Any]) -> str:
-    """Returns the accuracy of each model on each subset, with the published ones below."""
+    """Returns the accuracy of each model on each subset, followed by published results."""
     first = next(iter(by_model.values()))[0]
     sizes = [sum(row[0] for row in first['counts'][subset].values()) for subset in SUBSETS]
     titles = ('all pairs', 'differing words known', 'all words known')
@@ -73,7 +73,7 @@ def subsets_table(by_model: Results, published: Mapping[str, Any]) -> str:
 
 
 def groups(first: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Returns the paradigms of each phenomenon, under its name and field."""
+    """Returns the paradigms of each phenomenon, keyed by its name and field."""
     grouped: dict[str, list[str]] = {}
     for paradigm, (phenomenon, field) in first['paradigms'].items():
         grouped.setdefault(f'{phenomenon.replace("_", " ")} ({field})', []).append(paradigm)
@@ -104,7 +104,7 @@ def _by_group(by_model: Results, published: Mapping[str, Any], rows: Mapping[str
 
 
 def times(by_model: Results) -> str:
-    """Says how long the scoring took."""
+    """Returns a sentence about the duration of scoring."""
     seconds = {model: [seed['processor_seconds'] for seed in seeds] for model, seeds in by_model.items()}
     total, number = sum(map(sum, seconds.values())), sum(map(len, seconds.values()))
     slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
@@ -116,7 +116,7 @@ def times(by_model: Results) -> str:
 
 
 def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
-    """Draws the accuracy by phenomenon, each model a row of points."""
+    """Draws the accuracy by phenomenon, with one row of points per model."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
     figure = matplotlib.figure.Figure(figsize=(9, 6), layout='constrained')
@@ -143,7 +143,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def make(flags: study.Flags) -> str:
-    """Returns the tables, and draws the figure if asked to."""
+    """Returns the tables; draws the figure if requested."""
     by_model, published = read(), results.read(HERE / 'results', 'published')
     if flags.figure:
         draw(by_model, published, HERE / 'phenomena.png')

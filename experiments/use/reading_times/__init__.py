@@ -1,1 +1,1 @@
-"""Do the models' surprisals predict how long people read a word?"""
+"""Prediction of reading times from the surprisals of models."""

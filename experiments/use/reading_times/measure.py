@@ -1,4 +1,4 @@
-"""Measures what the surprisals of the models say of the reading times, and writes results/gains.json.
+"""Measures how well model surprisals predict reading times, and writes results/gains.json.
 
     python -m experiments.use.reading_times.measure --runs=runs/studies/ladder --data=naturalstories
 
@@ -45,13 +45,13 @@ RESULTS = HERE / 'results'
 GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
 ADAPTED, MIXED = 'lstm, adapted', 'lstm + modified_kneser_ney_5'
 ALL_WORDS = 800_000  # training words
-RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, as chosen on Brown
-WEIGHT_WORDS = 50_000  # validation words that the weights of the mixture are learned on
+RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, tuned on Brown
+WEIGHT_WORDS = 50_000  # validation words for learning the weights of the mixture
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
 class Uniform(LanguageModel):
-    """P = 1 / |V|: a model for columns that need none."""
+    """The uniform distribution, P = 1 / |V|, for columns that do not depend on a model."""
 
     n = 1
 
@@ -68,13 +68,13 @@ class Uniform(LanguageModel):
 
 
 class Texts(NamedTuple):
-    """The stories as the models read them.
+    """The stories, tokenized for the models.
 
     Attributes:
         lines: The ids of the tokens of each story, int32.
-        start: What stands before a story.
+        start: The ids before a story.
         words_T: The word of each token.
-        columns: The columns of `nplm_jax.surprisal` that need no model, float64 or bool.
+        columns: The columns of `nplm_jax.surprisal` that do not depend on a model, float64 or bool.
     """
 
     lines: list[np.ndarray]
@@ -84,7 +84,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
-    """Cuts the words of the stories into tokens. The model, any of Brown, has the vocabulary."""
+    """Tokenizes the words of the stories with the vocabulary of a model of Brown."""
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
     vocabulary = loaded.vocabulary
     uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))
@@ -110,12 +110,12 @@ def adapted(model: Any, data: Dataset) -> LanguageModel:
 
 
 def mixed(models: Sequence[LanguageModel], data: Dataset) -> LanguageModel:
-    """Returns the mixture of models whose weights fit the first validation words."""
+    """Returns the mixture of models with weights fitted to the first validation words."""
     return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + WEIGHT_WORDS))
 
 
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
-    """Returns perplexity, gains by measure of reading time, and slopes."""
+    """Returns the perplexity, the gain for each measure of reading time, and the slopes."""
     is_kept_W, baseline_WxB = analysed(stories, texts)
     known_W = texts.columns['in_vocabulary'] & (stories.zone_W > 1)
     added_WxA = gains.with_words_before(surprisal_W, stories.story_W)[is_kept_W]
@@ -128,14 +128,14 @@ def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str
 
 
 def analysed(stories: Stories, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which words are analysed, bool, W, and their columns of the baseline."""
+    """Returns the mask of the analysed words, bool, W, and their baseline predictors."""
     columns, of_word = texts.columns, (stories.words, stories.story_W, stories.zone_W)
     is_kept_W = gains.choose_words(*of_word, columns['in_vocabulary'])
     return is_kept_W, gains.make_baseline(*of_word, columns['length'], columns['log_frequency'])[is_kept_W]
 
 
 def shuffled(surprisal_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns surprisals in random order within each story; a first word without one stays."""
+    """Shuffles surprisals within each story; first words without a surprisal stay in place."""
     generator, order_W = np.random.default_rng(0), np.arange(len(story_W))
     for story in np.unique(story_W):
         places = np.flatnonzero((story_W == story) & np.isfinite(surprisal_W))
@@ -144,14 +144,14 @@ def shuffled(surprisal_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
 
 
 class Surprisals:
-    """The surprisals of runs, kept in files."""
+    """The surprisals of runs, cached in files."""
 
     def __init__(self, texts: Texts, data: Callable[[], Dataset], cache: pathlib.Path) -> None:
-        """Takes the stories, what reads Brown, and the folder of the files."""
+        """Stores the stories, the function that reads Brown, and the cache folder."""
         self._texts, self._data, self._cache = texts, data, cache
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
-        """Returns those of a run, of ADAPTED, or of MIXED, whose folders are two."""
+        """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
         digest = hashlib.sha256(b''.join(read_bytes(str(f), f / 'results.json') for f in folders)).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
         if path.exists():
@@ -169,12 +169,12 @@ class Surprisals:
 
 
 def find(run: models_lib.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
-    """Returns the folder of a finished run, in the first of some folders that has it."""
+    """Returns the folder of a finished run, from the first of several folders that contains it."""
     return next((f / run.folder for f in folders if catalog.finished(f / run.folder) is not None), None)
 
 
 def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, models_lib.Run, list[pathlib.Path]]]:
-    """Yields each model with its run and the folders that it needs; names the runs that are missing."""
+    """Yields each model with its run and its required folders. Prints the names of missing runs."""
     counts = find(models_lib.Run('modified_kneser_ney_5', 1), folders)
     for run in models_lib.runs():
         folder = find(run, folders)
@@ -189,9 +189,9 @@ def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, models_lib.
 
 
 def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
-    """Returns what results/gains.json holds."""
+    """Returns the content of results/gains.json."""
     stories = natural_stories.read(data_folder)
-    named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
+    named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # last, because it takes minutes
     if not named_runs:
         raise BadInput(
             '--runs', 'no finished run; train them with `python -m experiments.runs reading_times`', value=folders[0]
@@ -220,7 +220,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
 
 
 def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_WxB: np.ndarray) -> dict[str, Any]:
-    """Returns how many words there are, and which share of the variance within stories the baseline explains."""
+    """Returns the numbers of words, and the share of the variance within stories explained by the baseline."""
     story_W = stories.story_W[is_kept_W]
     explained = {
         name: gains.explained_variance(getattr(stories, attribute)[is_kept_W], story_W, baseline_WxB)

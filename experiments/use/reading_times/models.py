@@ -15,8 +15,8 @@ class Row(NamedTuple):
     """A model.
 
     Attributes:
-        config: Its row of configs/brown.py.
-        overrides: What --config.KEY=VALUE sets.
+        config: The preset of configs/brown.py.
+        overrides: The keys set by --config.KEY=VALUE.
     """
 
     config: str
@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
     Attributes:
         row: A key of ROWS.
-        seed: The random seed; of a count-based model 1.
+        seed: The random seed; 1 for a count-based model.
     """
 
     row: str
@@ -64,6 +64,6 @@ class Run(NamedTuple):
 
 
 def runs() -> Iterator[Run]:
-    """Yields all runs, seed by seed; a count-based model has one seed."""
+    """Yields all runs, ordered by seed; a count-based model has one seed."""
     for seed in SEEDS:
         yield from (Run(row, seed) for row in ROWS if row in NETWORKS or seed == SEEDS[0])

@@ -1,9 +1,9 @@
-"""The Natural Stories corpus: its words, their reading times, and GPT-3's surprisals, which come with it.
+"""The Natural Stories corpus: words, reading times, and the included surprisals of GPT-3.
 
     git clone https://github.com/languageMIT/naturalstories
     git -C naturalstories checkout 4700daad696e942f5aba23c957a7423d0de66612
 
-Its licence is CC BY-NC-SA 4.0. Nothing of it is in this repository.
+Its licence is CC BY-NC-SA 4.0. This repository contains no part of it.
 
 Dims: W words of all stories, T tokens of a story.
 
@@ -29,7 +29,7 @@ FILES = {  # path in the repository -> SHA-256
     'naturalstories_RTS/processed_wordinfo.tsv': '047d2a0b84eff99d90535d1517f7fa7d466b81fbd60e990f2f08caac04d8aa56',
     'probs/all_stories_gpt3.csv': '6ccee02c20a688d5f7e69a023025d725e8fb06d87e2c7f997b399384c200a0ad',
 }
-MAX_DIFFERENT = 0.005  # of the words of a story may be spelled otherwise in the text that GPT-3 read
+MAX_DIFFERENT = 0.005  # maximum share of words spelled differently in the text read by GPT-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Stories:
     """The words of the stories, in order.
 
     Attributes:
-        words: The words as they were shown, punctuation included.
+        words: The words as shown to readers, with punctuation.
         story_W: The number of the story, from 1.
-        zone_W: The place in the story, from 1.
+        zone_W: The position in the story, from 1.
         log_rt_W: The mean over readers of the log reading time in ms.
         mean_rt_W: The mean reading time in ms.
-        gpt3_W: GPT-3's surprisal in nats; nan for the first word of a story, for which there is none.
+        gpt3_W: GPT-3's surprisal in nats; nan for the first word of a story.
     """
 
     words: list[str]
@@ -57,7 +57,7 @@ def read(folder: str) -> Stories:
     """Reads the corpus from a clone of its repository, or from a folder with the two files.
 
     Raises:
-        BadInput: A file is missing or another version.
+        BadInput: A file is missing or has another version.
     """
     times, gpt3 = (_read_file(folder, path, sha256).decode() for path, sha256 in FILES.items())
     header, *lines = (line.split('\t') for line in times.splitlines())  # quotation marks belong to the words
@@ -68,7 +68,7 @@ def read(folder: str) -> Stories:
     tokens = list(csv.DictReader(gpt3.splitlines()))
     gpt3_W = np.full(len(words), np.nan)
     for story in np.unique(story_W).tolist():
-        rows = [row for row in tokens if int(row['story']) == story - 1]  # counted from 0 there
+        rows = [row for row in tokens if int(row['story']) == story - 1]  # counted from 0 in the file
         is_story_W = story_W == story
         gpt3_W[is_story_W] = sum_tokens(
             [word for word, is_story in zip(words, is_story_W) if is_story],
@@ -92,13 +92,13 @@ def sum_tokens(
     """Returns the surprisal of each word, the sum over its tokens, in nats.
 
     Args:
-        words: The words of a text, which have one blank between them.
-        tokens: The tokens of the text, whose beginning may be blanks.
+        words: The words of a text, separated by single spaces.
+        tokens: The tokens of the text, which may begin with spaces.
         log_p: The log-probability of each token, nats.
-        offsets: The place of the first character of each token in the text.
+        offsets: The position of the first character of each token in the text.
 
     Raises:
-        BadInput: A token has characters of two words, a word has no token, or too many characters are others.
+        BadInput: A token crosses a word boundary, a word has no token, or too many words differ from their tokens.
     """
     text = ' '.join(words)
     stops_W = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -122,7 +122,7 @@ def sum_tokens(
 
 
 def _read_file(folder: str, path: str, sha256: str) -> bytes:
-    """Returns a file of the repository, checked, from its place there or directly in the folder."""
+    """Returns a verified file of the repository, at its path there or directly in the folder."""
     root = expand('--data', folder)
     file = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
     if file is None:

@@ -29,14 +29,14 @@ COLOURS |= {'residual': 'tab:brown', 'rnn': 'tab:olive', 'gru': 'tab:orange', 'l
 
 
 class Model(NamedTuple):
-    """A model, its seeds taken together.
+    """A model, averaged over its seeds.
 
     Attributes:
-        name: Its name.
-        words: The training words as recorded, '' of another's model.
-        perplexity: On the stories, the geometric mean over seeds.
-        sums_S: Log-likelihood gained in each story, nats, the mean over seeds.
-        counts_S: The words of each story.
+        name: The name of the model.
+        words: The training words as recorded; '' for a model of others.
+        perplexity: The perplexity of the stories, the geometric mean over seeds.
+        sums_S: The gain in log-likelihood of each story, nats, the mean over seeds.
+        counts_S: The number of words of each story.
         gains: The gain of each seed, nats per word.
     """
 
@@ -54,7 +54,7 @@ class Model(NamedTuple):
 
 
 def read(folder: pathlib.Path = RESULTS) -> dict[str, Any]:
-    """Returns the results. Raises: BadInput if they are missing."""
+    """Returns the results. Raises BadInput if they are missing."""
     return results.read(folder, 'gains')
 
 
@@ -81,7 +81,7 @@ def _model(name: str, words: str, seeds: Sequence[Any], measured: dict[str, Any]
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns a line for each model; gains are in thousandths of a nat per word."""
+    """Returns one row per model; gains are in thousandths of a nat per word."""
     header = ['model', 'training words', 'seeds', 'perplexity', 'gain', '95%', 'of seeds', 'gain, mean ms']
     header += ['95%, mean ms']
     lines = []
@@ -101,7 +101,7 @@ def _cells(sums_S: np.ndarray, counts_S: np.ndarray) -> tuple[str, str]:
 
 
 def make_questions(measured: dict[str, Any]) -> str:
-    """Returns the answers to questions 2 to 4: a line each, with the interval over stories."""
+    """Returns the answers to questions 2 to 4, one line each, with intervals over stories."""
     by_name = {(model.name, model.words): model for model in models(measured)}
     own = [model for (_, words), model in by_name.items() if words]
     lines = []
@@ -138,7 +138,7 @@ def correlate(chosen: Sequence[Model]) -> tuple[float, tuple[float, float]]:
 
 
 def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[float, float]]:
-    """Returns how far a model's gain is above the line of gain on log perplexity through others, and its interval."""
+    """Returns the residual of a model's gain from the regression line of other models, and its interval."""
     log_perplexity_M, statistic = np.log([m.perplexity for m in chosen]), _gains_of(chosen)
     slope_M = (log_perplexity_M - log_perplexity_M.mean()) / np.var(log_perplexity_M) / len(chosen)
     distance = math.log(anchor.perplexity) - log_perplexity_M.mean()
@@ -153,20 +153,20 @@ def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[flo
 
 
 def _standardized(chosen: Sequence[Model]) -> np.ndarray:
-    """Returns log perplexities less their mean, of norm one."""
+    """Returns centred log perplexities with norm one."""
     log_perplexity_M = np.log([model.perplexity for model in chosen])
     centred_M = log_perplexity_M - log_perplexity_M.mean()
     return centred_M / np.linalg.norm(centred_M)
 
 
 def _gains_of(chosen: Sequence[Model]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the statistic that is the gain of each model, R x M."""
+    """Returns the gain of each model as a statistic for `interval`, R x M."""
     sums_SxM, counts_S = np.stack([model.sums_S for model in chosen], axis=1), chosen[0].counts_S
     return lambda stories_RxS: sums_SxM[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)[:, None]
 
 
 def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws the gain of each model against its perplexity, the sizes of a family joined by a line."""
+    """Draws the gain of each model by perplexity, with a line through the sizes of each family."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
     figure = matplotlib.figure.Figure(figsize=(8, 5), layout='constrained')
@@ -204,7 +204,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table, and draws the figure if asked to."""
+    """Returns a table; draws the figure if requested."""
     measured = read()
     if flags.figure:
         draw(measured, HERE / 'gains.png')

@@ -1,4 +1,4 @@
-"""Measures the word features of trained networks, and of word2vec on the same words, by similarity and analogies.
+"""Evaluates the word features of networks and of word2vec by similarity and analogies.
 
     python -m experiments.use.similarity.measure --runs=runs/studies/ladder              every finished network there
     python -m experiments.use.similarity.measure --runs=runs/studies/ladder --word2vec   word2vec too, by gensim
@@ -37,14 +37,14 @@ WORD2VEC = {'window': 5, 'negative': 5, 'min_count': 1, 'sample': 1e-3, 'epochs'
 
 
 def vectors(model: NeuralLanguageModel) -> dict[str, np.ndarray]:
-    """Returns C, and the output matrices that have a row a word and are not C, by name; V x D."""
+    """Returns C and the other output matrices with one row per word, by name; V x D."""
     names = [EMBEDDING, *(name for name in model.network.body.widths if name != EMBEDDING)]
     arrays = {name: np.asarray(model.params[name]) for name in names if name in model.params}
     return {name: array for name, array in arrays.items() if len(array) == model.network.vocabulary_size}
 
 
 def paragraphs(data: Dataset) -> list[list[str]]:
-    """Returns the training words by paragraph, without the marks."""
+    """Returns the training words by paragraph, without boundary tokens."""
     marks = {data.vocabulary.ids[m] for m in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) if m in data.vocabulary.ids}
     ids_T = np.asarray(data.train_words)
     parts = np.split(ids_T, np.flatnonzero(np.isin(ids_T, list(marks))))
@@ -61,7 +61,7 @@ def train_word2vec(sentences: Sequence[Sequence[str]], kind: str, dimension: int
 
 
 def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the results of a run; None if it is no network."""
+    """Returns the results of a run; None if it is not a network."""
     loaded = loading.load(folder)
     vocabulary, model = loaded.vocabulary, loaded.model
     if not isinstance(model, NeuralLanguageModel):
@@ -72,7 +72,7 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
 
 
 def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
-    """Writes the results of a model with where they are from."""
+    """Writes the results of a model with their provenance."""
     seconds = round(time.perf_counter() - started, 1)
     source = of_module('experiments.use.similarity.measure')
     results.write(output / f'{name}.json', {**measured, 'seconds': seconds, **source})
@@ -80,7 +80,7 @@ def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib
 
 
 def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> None:
-    """Trains and measures word2vec of each kind and dimension on Brown's training words."""
+    """Trains and evaluates word2vec of each kind and dimension on Brown's training words."""
     named = {f'{kind}-{size}': (kind, size) for kind in KINDS for size in DIMENSIONS}
     missing = [name for name in named if again or not (output / f'{name}.json').exists()]
     if not missing:
@@ -102,7 +102,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures what is missing."""
+    """Measures the missing results."""
     process.set_up_process()
     folder, output, data = expand('--runs', flags.runs), flags.output, tasks.data_folder()
     runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))

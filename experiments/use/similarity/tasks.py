@@ -1,4 +1,4 @@
-"""Similarity of words and analogies: reads the tasks, and measures vectors on the words that a vocabulary has.
+"""Word similarity and analogy tasks: readers, and evaluation of vectors on the words of a vocabulary.
 
 Dims: V words, D dimensions, P pairs or questions, R resamples of the bootstrap.
 
@@ -29,7 +29,7 @@ _BATCH = 512  # questions answered at once
 
 
 class RatedPair(NamedTuple):
-    """Two words, in lower case, and how similar people found them."""
+    """Two words in lower case, and their human similarity rating."""
 
     first: str
     second: str
@@ -37,7 +37,7 @@ class RatedPair(NamedTuple):
 
 
 def data_folder() -> pathlib.Path:
-    """Returns the folder in which gensim ships the tasks. Raises BadInput where gensim is not installed."""
+    """Returns the folder in which gensim ships the tasks. Raises BadInput if gensim is not installed."""
     spec = importlib.util.find_spec('gensim')
     if spec is None or spec.origin is None:
         raise BadInput('the tasks come with gensim', 'pip install "nplm-jax[studies]"')
@@ -78,14 +78,14 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
 
 
 def _read_lines(path: pathlib.Path, left_out: str) -> Iterator[tuple[int, str]]:
-    """Yields number, from 1, and text of each line that is not blank and does not begin with `left_out`."""
+    """Yields the number, from 1, and the text of each line, except blank lines and lines that begin with `left_out`."""
     for number, line in enumerate(decode(str(path), read_bytes(str(path), path)).splitlines(), start=1):
         if line.strip() and not line.startswith(left_out):
             yield number, line
 
 
 def unit(vectors_VxD: np.ndarray) -> np.ndarray:
-    """Returns the vectors with length one, float64; a zero vector stays."""
+    """Normalizes the vectors to length one, float64; zero vectors remain zero."""
     vectors_VxD = np.asarray(vectors_VxD, np.float64)
     norms_V = np.linalg.norm(vectors_VxD, axis=1)
     return vectors_VxD / np.where(norms_V > 0, norms_V, 1)[:, None]
@@ -100,7 +100,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
         pairs: The pairs.
 
     Returns:
-        `spearman` and `interval`, None where fewer than three pairs count; `counted` and `of`.
+        `spearman` and `interval`, None if fewer than three pairs count; `counted` and `of`.
     """
     kept = [pair for pair in pairs if pair.first in ids and pair.second in ids]
     sizes = {'counted': len(kept), 'of': len(pairs)}
@@ -116,7 +116,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
 
 
 def spearman(first_RxP: np.ndarray, second_RxP: np.ndarray) -> np.ndarray:
-    """Returns the correlation of the ranks in each row, equal values with their mean rank; nan of constant values."""
+    """Returns the rank correlation of each row, with mean ranks for ties; nan for constant values."""
     ranks = [stats.rankdata(values, axis=1) for values in (first_RxP, second_RxP)]
     x, y = (rank - rank.mean(axis=1, keepdims=True) for rank in ranks)
     with np.errstate(invalid='ignore'):
@@ -126,12 +126,12 @@ def spearman(first_RxP: np.ndarray, second_RxP: np.ndarray) -> np.ndarray:
 def answer(
     vectors_VxD: np.ndarray, ids: Mapping[str, int], questions: Sequence[tuple[str, str, str, str]]
 ) -> dict[str, Any]:
-    """Returns the share of analogies that are answered right, with its interval and the number of questions.
+    """Returns the share of correctly answered analogies, with its interval and the number of questions.
 
-    The answer is the word nearest by cosine to b - a + c of length one each, other than these three.
+    The answer is the word nearest by cosine to b - a + c, for unit vectors, excluding these three words.
 
     Args:
-        vectors_VxD: The vectors of all words, among which the answer is.
+        vectors_VxD: The vectors of all words, which are the candidates.
         ids: The rows of the words; a question counts if it has all four.
         questions: The questions.
     """
@@ -152,7 +152,7 @@ def answer(
 
 
 def measure(vectors_VxD: np.ndarray, words: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the results of all tasks of a folder for vectors of these words."""
+    """Returns the results of all tasks in a folder for the vectors of these words."""
     require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one a word')
     ids = {word: i for i, word in enumerate(words)}
     ratings = {name: rate(vectors_VxD, ids, read_pairs(folder / file)) for name, file in RATED.items()}

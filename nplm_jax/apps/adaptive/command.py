@@ -38,7 +38,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-_PARTS = 5  # of a text; the first is used for tuning
+_PARTS = 5  # parts of a text; the first is used for tuning
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
 

@@ -20,7 +20,7 @@ SHARPNESS = 10.0  # how much closer it lies to the most similar of them
 T_SNE_AXES = 't-SNE: close words are similar, directions mean nothing', ''
 COLOURS = {'frequent word': '#64748b', 'neighbour': '#2f7de1', 'selected word': '#ea580c'}
 POINT_SIZES = 4, 14  # pixels, of the rarest and of the most frequent word on the map
-MARKED_SIZE = 10  # pixels at least, of the selected word and its neighbours
+MARKED_SIZE = 10  # minimum size of the selected word and its neighbours (pixels)
 
 
 class FeatureMap(NamedTuple):

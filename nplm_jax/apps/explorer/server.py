@@ -1,6 +1,6 @@
-"""The web server of the explorer's page and of the tour: both are applications of NiceGUI's stack, FastAPI.
+"""The web server of the explorer's page and of the tour, both FastAPI applications.
 
-A lock lets one request compute at a time, in a thread beside the event loop.
+A lock allows one request to compute at a time, in a thread outside the event loop.
 """
 
 import asyncio

@@ -35,8 +35,8 @@ from nplm_jax.utils.errors import BadInput, require
 
 FAMILY = 'nplm'
 MAX_TEXT = 500  # characters of a context
-NUM_WORDS = 10  # that are listed
-MAX_POINTS = 400  # of the training curve
+NUM_WORDS = 10  # words listed
+MAX_POINTS = 400  # maximum points of the training curve
 _SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
 
 
@@ -165,7 +165,7 @@ class Tour:
 
     def training(self) -> dict[str, Any]:
         """Returns the learning curve of the run, at most MAX_POINTS per split, and the progress of the run."""
-        finished = catalog.is_finished(self.folder)  # first: a log that grows after it is shown once more
+        finished = catalog.is_finished(self.folder)  # first: later lines of the log appear at the next call
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
         answer = {'checkpoint': self.snapshot.step, 'finished': finished, 'step': last['step'], 'epoch': last['epoch']}

@@ -17,11 +17,11 @@ from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
 MAX_SHORT = 64  # words of a text that is scored as a line
-REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
+REPLACEMENT = '\ufffd'  # stands for bytes that are not UTF-8
 _MAX_COMPLETING = 3  # bytes that a character may lack
 NUM_CACHED = 256  # explained words and models whose predictions are kept: at most this many arrays of V numbers
 
-# Beginnings that a visitor may try; those are offered whose words the models know.
+# Example beginnings; the page offers those whose words are all known to the models.
 BEGINNINGS = (
     'the old man shook his',
     'in the united states of',
@@ -106,7 +106,7 @@ def score(models: LoadedModels, words: Sequence[str]) -> Scores:
 
 
 def warm_up(models: LoadedModels) -> None:
-    """Compiles what `score` needs for texts of up to 1,000 words."""
+    """Compiles the programs of `score` for texts of up to 1,000 words."""
     for length in (1, LENGTH_MULTIPLE, 200, 500, 1000):
         score(models, models.vocabulary.words[:1] * length)
 
@@ -134,7 +134,7 @@ def summarize(
 def explain(
     models: LoadedModels, words: Sequence[str], position: int, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Explanation]:
-    """Returns what each model expected at a position of the text.
+    """Returns the words that each model expected at a position of the text.
 
     Args:
         models: The models.
@@ -192,7 +192,7 @@ def examples(models: LoadedModels, k: int = 4) -> list[str]:
 
 
 def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
-    """Returns a text with one more word, which `models.show` has returned.
+    """Appends a word, as returned by `models.show`, to a text.
 
     If the token is a part of a character, the most likely next tokens of the mixture complete it.
 

@@ -20,7 +20,7 @@ from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
 
-_CHARACTERS = 2**19  # of a batch, more or less
+_CHARACTERS = 2**19  # approximate size of a batch
 _MAX_BYTES = 2**28  # of a line or a paragraph of text
 _GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # of a row group that is written
 

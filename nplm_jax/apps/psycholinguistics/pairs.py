@@ -34,7 +34,7 @@ from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.errors import BadInput, require
 
-DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # ours, and those of BLiMP
+DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # our column names, and BLiMP's
 
 
 def define(parser: Parser) -> None:

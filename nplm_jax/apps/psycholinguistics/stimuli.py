@@ -91,7 +91,7 @@ def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: 
 
 
 def strip_punctuation(word: str) -> str:
-    """Removes whitespace and punctuation from both ends of a word, or only whitespace if nothing else is left."""
+    """Removes whitespace and punctuation from both ends of a word, or only whitespace if the word has nothing else."""
     kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
     return word[kept[0] : kept[-1] + 1] if kept else word.strip()
 

@@ -212,7 +212,8 @@ class FileTokenizer(Tokenizer):
         model = values['model']
         if model.get('type') == 'Unigram':
             scores = {token: score for token, score in model['vocab']}
-            lowest, ordered = min(scores.values()), sorted(ids, key=ids.__getitem__)  # unknown text scores 10 less
+            # Unknown text scores 10 less than the lowest score.
+            lowest, ordered = min(scores.values()), sorted(ids, key=ids.__getitem__)
             model['vocab'] = [(token, scores.get(token, lowest)) for token in ordered]
             model['unk_id'] = ids[RARE]
         else:

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PAIRS_PER_WORD = 24  # the table stores at most so many pairs (v, w) times V, the most frequent ones
-_UNITS = 2.0**30  # in which a row is divided: drawing is exact in integers
-_SMOOTHING = 0.5  # added to the count of each word
+PAIRS_PER_WORD = 24  # maximum number of stored pairs (v, w), as a multiple of V; the most frequent ones are kept
+_UNITS = 2.0**30  # units of a row: sampling is exact in integers
+_SMOOTHING = 0.5  # number added to the count of each word
 
 
 @flax.struct.dataclass
@@ -49,12 +49,12 @@ class BigramProposal:
 
 @flax.struct.dataclass
 class Draws:
-    """Words of each example, and what is known of them.
+    """Words of each example, with their probabilities.
 
     Attributes:
-        word_BxL: Their ids, int32.
+        word_BxL: The ids of the words, int32.
         log_q_BxL: log Q(w | v), float32, nats.
-        entry_BxL: The entry of (v, w), int32; G where it is not stored.
+        entry_BxL: The entry of (v, w), int32; G if it is not stored.
         bigram_share_BxL: The part of Q(w | v) that comes from that entry, float32.
     """
 
@@ -105,7 +105,7 @@ def estimate(train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
 
 @jax.jit
 def add_counts(proposal: BigramProposal, added_G: jax.Array) -> BigramProposal:
-    """Returns the distribution with `added_G` added to the counts before training."""
+    """Returns the distribution after adding `added_G` to the initial counts."""
     count_G, num_rows = proposal.count_G + added_G, len(proposal.first_R) - 1
     total_R = jax.ops.segment_sum(count_G, proposal.row_G, num_rows, indices_are_sorted=True)
     units_G = jnp.maximum(count_G * (_UNITS / total_R)[jnp.minimum(proposal.row_G, num_rows - 1)], 1)
@@ -126,7 +126,7 @@ def draw(key: jax.Array, proposal: BigramProposal, previous_B: jax.Array, num_sa
 
 
 def look_up(proposal: BigramProposal, previous_B: jax.Array, words_BxL: jax.Array) -> Draws:
-    """Returns Q(w | previous word) of each example's words, and where it comes from."""
+    """Returns Q(w | previous word) of the words of each example, with its components."""
     V, edge_G = len(proposal.first_R) - 2, proposal.edge_G
     first_Bx1, rest_Bx1 = proposal.first_R[previous_B[:, None]], proposal.first_R[previous_B[:, None] + 1] - 1
     first_BxL, rest_BxL = (jnp.broadcast_to(x, words_BxL.shape) for x in (first_Bx1, rest_Bx1))
@@ -157,8 +157,8 @@ def expected_counts(
         proposal: The table.
         added_G: The counts added so far.
         previous_B: The previous words.
-        draws: Words that may follow them.
-        weights_BxL: How often each one counts; with (an estimate of) P(w | context) as weights Q moves towards P.
+        draws: Words that may follow the previous words.
+        weights_BxL: The weight of each word. With (estimates of) P(w | context) as weights, Q moves towards P.
 
     Returns:
         The new `added_G`.
@@ -173,7 +173,7 @@ def expected_counts(
 
 
 def _draw_entries(key: jax.Array, proposal: BigramProposal, rows_BxL: jax.Array) -> jax.Array:
-    """Draws an entry of each row by its units: a binary search in the cumulative sums."""
+    """Draws an entry of each row by binary search in the cumulative sums."""
     first_BxL, end_BxL = proposal.first_R[rows_BxL], proposal.first_R[rows_BxL + 1]
     start_BxL = proposal.edge_G[first_BxL]
     total_BxL = (proposal.edge_G[end_BxL] - start_BxL).astype(jnp.int32)
@@ -185,7 +185,7 @@ def _draw_entries(key: jax.Array, proposal: BigramProposal, rows_BxL: jax.Array)
 def _search(
     is_before: Callable[[jax.Array], jax.Array], first: jax.Array, last: jax.Array, num_halvings: int
 ) -> jax.Array:
-    """Returns the first entry from `first` on for which `is_before` is false, `last` if there is none."""
+    """Returns the first entry from `first` on for which `is_before` is false, or `last` if there is none."""
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         first, last = bounds

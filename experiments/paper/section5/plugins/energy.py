@@ -1,7 +1,7 @@
 """The energy network (the paper's section 5): the candidate word's features are an input of the hidden layer.
 
 E(w; context) = -y_w and y_w = b_w + v . tanh(d + Hx + D C(w)), P(w | context) = exp(-E(w)) / sum over all words of
-exp(-E). There is no output matrix with a row for each word beside C. Dims: V vocabulary, M features per word, N context
+exp(-E). C is the only matrix with one row per word. Dims: V vocabulary, M features per word, N context
 words, P = N * M, K hidden units, B batch, R words that are scored, L words that are scored for one example alone.
 
 References:
@@ -21,24 +21,24 @@ from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params, Tab
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.utils.errors import require
 
-BLOCK = 2**20  # scores that are summed at once: 4 MB, which stay in the cache
-UNITS = 4  # hidden units whose gradients are computed together
+BLOCK = 2**20  # scores summed at once: 4 MB, which fit into the cache
+UNITS = 4  # hidden units whose gradients are computed at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Energy(nplm.Window):
-    """The part of the hidden layer's input that does not depend on the candidate: d + Hx. Dropout is on x alone."""
+    """The part of the hidden layer's input that does not depend on the candidate: d + Hx. Dropout applies only to x."""
 
     direct: ClassVar[bool] = False  # type: ignore[misc]  # it has no direct connections
     tables = Tables(units=(*nplm.Window.tables.units, 'D_KxM'))
 
     def check(self) -> None:
-        """See `Component.check`. Refuses no hidden layer."""
+        """See `Component.check`. Rejects a network without a hidden layer."""
         require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network of energies')
 
     @property
     def widths(self) -> dict[str, int]:
-        """C alone."""
+        """Only C."""
         return {EMBEDDING: self.m}
 
     @property
@@ -54,7 +54,7 @@ class Energy(nplm.Window):
         return super().init(key, vocabulary_size) | {'D_KxM': D_KxM, 'v_K': v_K}
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """See `Body.output_keys`. Nothing is drawn with it: C is the body's."""
+        """See `Body.output_keys`. The key is unused, because C belongs to the body."""
         return {EMBEDDING: key}
 
     def features(
@@ -74,7 +74,7 @@ class EnergyScorer(Scorer):
     """y = b + v . tanh(a + D C(w)) for features a = d + Hx."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """See `Scorer.scores`. Everything is float32."""
+        """See `Scorer.scores`. All computations are in float32."""
         c_RxK, a_BxK = params[EMBEDDING] @ params['D_KxM'].T, features[EMBEDDING]
         R, B = len(c_RxK), len(a_BxK)
         num_blocks = min(B, -(-R * B // BLOCK))

@@ -1,4 +1,4 @@
-"""Importance sampling with a proposal for each context, which follows the network: the paper's section 5.2.
+"""Importance sampling with an adaptive proposal for each context (the paper's section 5.2).
 
 Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normaliser,
 sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i): biased, and exact for
@@ -25,9 +25,9 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLayer, View
 
-REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
-MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
-MASKED = -1e30  # log of a term that is left out of the normaliser
+REFRESH_EVERY = 50  # updates between refreshes of the cumulative sums used for sampling
+MEAN_DECAY = 0.98  # decay per update of the running mean of the effective sample size
+MASKED = -1e30  # log of a term excluded from the normaliser
 
 
 @flax.struct.dataclass
@@ -35,10 +35,10 @@ class ProposalState:
     """The part of the proposal that changes in training.
 
     Attributes:
-        ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; it begins with 0.
+        ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; initially 0.
         step: The number of updates, int32.
-        added_G: Counts added to the bigram, float32; None for a proposal that stays as it is.
-        moved_G: What they have added to its cumulative sums, uint32 modulo 2**32, as of the last refresh; or None.
+        added_G: Counts added to the bigram, float32; None for a fixed proposal.
+        moved_G: The resulting change of its cumulative sums at the last refresh, uint32 modulo 2**32; or None.
     """
 
     ess_per_sample: jax.Array
@@ -52,7 +52,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     """The layer.
 
     Attributes:
-        samples: The number of samples that an example draws.
+        samples: The number of samples per example.
     """
 
     samples: Count = key(100, 'number of words that an example draws')
@@ -74,7 +74,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         )
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: ProposalState | None = None) -> Rows:
-        """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
+        """Returns the rows of the target and the samples of each example, no shared rows, and the sampling metadata."""
         assert key is not None
         previous_B, proposal = previous_words(batch.ids_SxL, batch.targets_B), adapted(batch.extras, state)
         samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.samples)
@@ -82,7 +82,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         return Rows(words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL))
 
     def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
-        """See `OutputLayer.loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
+        """See `OutputLayer.loss`. Loss and mean NLL are the estimate with the biased gradient."""
         assert view.rows is not None
         y_BxL, draws = softmax.gathered_scores(view.examples, features), view.rows.sample_info
         terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
@@ -95,7 +95,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         return nll, nll
 
     def update_state(self, state: ProposalState, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> ProposalState:
-        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
+        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of the words of each example to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
         fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.samples
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
@@ -116,14 +116,14 @@ def previous_words(ids_SxL: jax.Array, examples_B: jax.Array) -> jax.Array:
 
 
 def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProposal:
-    """Returns the proposal that the next update draws from."""
+    """Returns the proposal for the next update."""
     if state is None or state.moved_G is None:
         return proposal
     return dataclasses.replace(proposal, edge_G=proposal.edge_G + state.moved_G)
 
 
 def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
-    """Returns the importance weights of each example's words, target first, with the sum 1, float32.
+    """Returns the importance weights of the words of each example, target first, normalised to sum to 1, float32.
 
     Args:
         bias_grads_BxL: The gradient of the loss with respect to the words' biases: that of -log P(target) is P(w),

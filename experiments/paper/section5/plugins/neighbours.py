@@ -1,6 +1,6 @@
-"""Prior knowledge of which words are alike: lists of related words, from WordNet or from parts of speech.
+"""Prior knowledge of similar words: lists of related words from WordNet or from parts of speech.
 
-Dims: V vocabulary, L neighbours of a word at most.
+Dims: V vocabulary, L maximum number of neighbours per word.
 """
 
 import collections
@@ -24,7 +24,7 @@ MAX_NEIGHBOURS = 16  # L
 
 
 class Neighbours(NamedTuple):
-    """The words that are related to each word; a word without related words has itself.
+    """The related words of each word; a word without related words is related to itself.
 
     Attributes:
         ids_VxL: Word ids, int32; the rest of a row repeats the word itself.
@@ -36,12 +36,12 @@ class Neighbours(NamedTuple):
 
 
 def save(path: str | os.PathLike[str], neighbours: Neighbours) -> None:
-    """Writes the lists to a file, which `optimizer.options.neighbours` names."""
+    """Writes the lists to a file for `optimizer.options.neighbours`."""
     np.savez(path, **neighbours._asdict())
 
 
 def load(path: str) -> Neighbours:
-    """Reads a file that `save` wrote. Raises BadInput if there is none."""
+    """Reads a file written by `save`. Raises BadInput if it does not exist."""
     require(os.path.isfile(path), 'optimizer.options.neighbours', path, 'must be a file that neighbours.save wrote')
     with np.load(path, allow_pickle=False) as file:
         return Neighbours(**file)
@@ -65,11 +65,11 @@ def from_wordnet(words: Sequence[str], counts_V: Sequence[int], net: wordnet.Wor
 
     Args:
         words: The words by id, in lower case. Words with a capital have no neighbours.
-        counts_V: Their occurrences in training.
+        counts_V: Their training counts.
         net: WordNet.
     """
-    members: dict[wordnet.Synset, list[tuple[int, int]]] = collections.defaultdict(list)  # word and rank of the sense
-    synsets: list[dict[wordnet.Synset, int]] = []  # rank by synset, of each word
+    members: dict[wordnet.Synset, list[tuple[int, int]]] = collections.defaultdict(list)  # word, and rank of the sense
+    synsets: list[dict[wordnet.Synset, int]] = []  # for each word, the rank of each synset
     for i, word in enumerate(words):
         ranks: dict[wordnet.Synset, int] = {}
         for lemma in wordnet.lemmas(net, word):
@@ -97,7 +97,7 @@ def from_wordnet(words: Sequence[str], counts_V: Sequence[int], net: wordnet.Wor
 
 
 def _ending(word: str) -> str:
-    """Returns the suffix by which a word may be inflected."""
+    """Returns the possible inflectional suffix of a word."""
     return next((ending for ending in ('ing', 'ed', 'est', 'er', 's') if word.endswith(ending)), '')
 
 
@@ -106,7 +106,7 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
 
     Args:
         ids_T: The training words, int32. Words that do not occur have no neighbours, and the rare-word symbol has none.
-        tags_T: Their tags.
+        tags_T: The tags of the training words.
         vocabulary_size: V.
     """
     counts: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -131,7 +131,7 @@ def of_wordnet(settings: Settings, data: Dataset) -> Neighbours:
 
 
 def brown_tags(settings: CorpusSettings) -> list[str]:
-    """Returns Brown's own tag of each word of the stream that `corpora.load` makes; a boundary token has itself.
+    """Returns Brown's tag of each word of the stream from `corpora.load`; a boundary token is its own tag.
 
     Tags are in lower case, without their marks of headlines, titles and foreign words. Where a possessive is split off
     its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
@@ -153,7 +153,7 @@ def brown_tags(settings: CorpusSettings) -> list[str]:
 
 
 def of_tags(settings: Settings, data: Dataset) -> Neighbours:
-    """Returns the words with the same most frequent tag; of Brown alone."""
+    """Returns the words with the same most frequent tag. Supports only Brown."""
     require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown, which alone has tags')
     tags_T = brown_tags(settings.corpus)[data.train.start : data.train.stop]
     return from_tags(data.train_words, tags_T, len(data.vocabulary))

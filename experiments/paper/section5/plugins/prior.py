@@ -1,4 +1,4 @@
-"""Prior knowledge of which words are alike: a penalty that draws the features of each word to those of related words.
+"""Prior knowledge of similar words: a penalty that draws the features of a word towards its related words.
 
 R_prior = strength/2 * sum_w |C(w) - m(w)|^2, with m(w) the mean of C over the neighbours of w (`neighbours`). The
 gradient holds m fixed, as an update of one word does whose neighbours stay: a rare word is drawn to its frequent
@@ -29,14 +29,14 @@ def sgd(
 
     Args:
         learning_rate: The rate, or a schedule.
-        neighbours: A file that `neighbours.save` wrote.
-        strength: The factor of R_prior, as `optimizer.decay` is that of R.
+        neighbours: A file written by `neighbours.save`.
+        strength: The factor of R_prior, like `optimizer.decay` for R.
     """
     return optax.chain(draw_to_neighbours(neighbours, strength), optax.sgd(learning_rate))
 
 
 def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformation:
-    """Adds the gradient of R_prior with respect to C: strength * (C - m). Reads the file when it is first used."""
+    """Adds the gradient of R_prior with respect to C: strength * (C - m). Reads the file at the first use."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         C_VxM = params[EMBEDDING]
@@ -49,9 +49,9 @@ def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformati
 
 
 def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
-    """Returns m: the mean features of each word's neighbours, V x M; of a word without neighbours its own."""
+    """Returns m: the mean features of each word's neighbours, V x M; its own without neighbours."""
     m_VxM = jnp.zeros_like(C_VxM)
-    for ids_V, weights_V in zip(neighbours.ids_VxL.T, neighbours.weights_VxL.T):  # V x L x M numbers would be many
+    for ids_V, weights_V in zip(neighbours.ids_VxL.T, neighbours.weights_VxL.T):  # avoids an array of V x L x M
         m_VxM = m_VxM + weights_V[:, None] * C_VxM[ids_V]
     return m_VxM
 

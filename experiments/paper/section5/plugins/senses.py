@@ -1,4 +1,4 @@
-"""The paper's network with several feature vectors a word, between which the context chooses softly.
+"""The paper's network with several feature vectors per word, weighted by the context.
 
 x has e_i = sum_s pi_is C_s(w_i) in place of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). There c_i
 is the mean over the other context words of the mean of their feature vectors, and rms the root of its mean square:
@@ -28,12 +28,12 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Senses(Window):
-    """The window network with several senses a word; with one it is the paper's network."""
+    """The window network with several senses per word; with one sense it is the paper's network."""
 
     number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses a context that has no other word to choose by."""
+        """See `Component.check`. Also rejects contexts of one word, which cannot select a sense."""
         require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more: a context of two words')
         super().check()
 
@@ -50,7 +50,7 @@ class Senses(Window):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. Takes rows of C, S x L x R."""
+        """See `Body.features`. Expects rows of C, S x L x R."""
         rows_SxTxNxR = windows(e_SxLxM, self.reach, starts_SxL)
         S, T, N, _ = rows_SxTxNxR.shape
         vectors_BxNxSxM, probs_BxNxS = self.choose(rows_SxTxNxR.reshape(S * T, N, -1))

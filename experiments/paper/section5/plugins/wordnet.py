@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nplm_jax.data import download
 
-POS = {'noun': 'n', 'verb': 'v', 'adj': 'a', 'adv': 'r'}  # parts of speech: the ending of their files -> their letter
+POS = {'noun': 'n', 'verb': 'v', 'adj': 'a', 'adv': 'r'}  # part of speech: suffix of its files -> its letter
 PACKAGE = download.Package(
     'wordnet',
     'WordNet 3.0',
@@ -26,7 +26,7 @@ PACKAGE = download.Package(
 )
 
 _LINKS = ('@', '@i', '~', '~i', '&')  # pointers to hypernyms, hyponyms and similar adjectives
-_SUFFIXES = {  # part of speech -> suffixes of inflected words, and what stands in their place in the lemma
+_SUFFIXES = {  # part of speech -> (suffix of inflected words, its replacement in the lemma)
     'n': (('s', ''), ('ses', 's'), ('xes', 'x'), ('zes', 'z'), ('ches', 'ch'), ('shes', 'sh'), ('men', 'man'))
     + (('ies', 'y'),),
     'v': (('s', ''), ('ies', 'y'), ('es', 'e'), ('es', ''), ('ed', 'e'), ('ed', ''), ('ing', 'e'), ('ing', '')),
@@ -39,12 +39,12 @@ Synset = tuple[str, str]  # part of speech, and the position in the file
 
 
 class WordNet(NamedTuple):
-    """The parts of WordNet's files that say which words are related.
+    """The relations between words in WordNet's files.
 
     Attributes:
         senses: The synsets of each lemma, the most common sense first.
         links: The hypernyms, hyponyms and similar adjectives of each synset.
-        irregular: The lemmas of inflected words that follow no rule.
+        irregular: The lemmas of irregularly inflected words.
     """
 
     senses: dict[Lemma, list[Synset]]
@@ -53,10 +53,10 @@ class WordNet(NamedTuple):
 
 
 def load() -> WordNet:
-    """Reads WordNet from the first source of `download.read` that has it.
+    """Reads WordNet from the first available source; see `download.read`.
 
     Raises:
-        BadInput: WordNet at its first source is damaged, or every download fails.
+        BadInput: WordNet at that source is damaged, or every download fails.
     """
     return parse({name: data.decode('utf-8') for name, data in download.read(PACKAGE).items()})
 
@@ -84,7 +84,7 @@ def parse(texts: Mapping[str, str]) -> WordNet:
 
 
 def _lines(text: str) -> Iterator[list[str]]:
-    """Yields the fields of each line, without the gloss; lines of the licence begin with a blank."""
+    """Yields the fields of each line without the gloss; skips the licence, whose lines begin with a space."""
     for line in text.splitlines():
         if line and not line.startswith(' '):
             yield line.partition(' | ')[0].split()
