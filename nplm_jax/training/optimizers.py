@@ -173,8 +173,8 @@ class RowwiseAdam(ScheduledRule):
     table_rate: Positive = key(2.0, 'rate of C, U, W and b, as a multiple of learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        '1: each row has its own second moment; 0: all rows of a parameter share one; values between: a geometric '
-        'mean of both. Below 1, the rows of rare words move less',
+        '1: each row has its own second moment; 0: all rows of a parameter share one; values in between: a weighted '
+        'geometric mean of the two. Below 1, the rows of rare words move less',
     )
     updates_rows = True
     sums_rows = True

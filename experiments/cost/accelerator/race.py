@@ -123,7 +123,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
     Args:
         root: The folder of the devices' folders.
         minutes: The time after which no row starts.
-        rehearse: Whether to measure at small size, on any device.
+        rehearse: Whether to measure all rows at a small size, on any device.
         names: The rows, most important first.
 
     Raises:

@@ -60,7 +60,7 @@ def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path | None, memory
 
 
 def run_once(command: list[str], folder: pathlib.Path) -> dict[str, float]:
-    """Runs a command. Returns its seconds, processor seconds and peak memory in bytes."""
+    """Runs a command. Returns its wall-clock time and processor time in seconds, and its peak memory in bytes."""
     cache = folder / 'cache'
     shutil.rmtree(cache, ignore_errors=True)
     shutil.rmtree(folder / 'run', ignore_errors=True)

@@ -108,7 +108,7 @@ def make_table(flags: study.Flags) -> str:
 
 
 def table() -> str:
-    """Returns one row per text; the peak memory is the sum over the process and two helper processes."""
+    """Returns one row per text; the peak memory is the sum over the main process and two helper processes."""
     rows = []
     for measured in results.read(RESULTS, 'preparation')['texts']:
         first, second = measured['first'], measured['second']

@@ -48,7 +48,7 @@ class Problem:
         vocabulary_size: V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
-        positions_SxB: The positions in the stream predicted by each update, int32.
+        positions_SxB: The stream positions of the words that each update predicts, int32.
     """
 
     settings: Settings
@@ -94,7 +94,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
         config: The config of the network and its training. The learning rate fits its batch size; a smaller one gets a
             proportionally smaller rate.
         V: Words of the vocabulary.
-        B: Words of an update.
+        B: The number of words per update.
         S: Updates of a turn.
         turns: The number of turns; each counts as an epoch.
         block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.

@@ -133,7 +133,7 @@ def floor(grammar: Grammar) -> float:
 
 
 def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
-    """Returns the first words of an infinite text of independent sentences, a pure function of the seed."""
+    """Returns the first words of an infinite text of independent sentences; the text depends only on the seed."""
     rng, state = random.Random(seed), START
     words: list[str] = []
     while len(words) < num_words:

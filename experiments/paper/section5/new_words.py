@@ -249,7 +249,7 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
 
 
 def values(measured: dict[str, Any], split: str, method: str, kind: str, shown: str) -> np.ndarray:
-    """Returns the mean log P of each word by a method, W; methods without occurrences have a single value."""
+    """Returns the mean log P of each word under a method, W; a method that reads no occurrences has a single value."""
     by_shown = measured[split][method]
     return np.asarray(by_shown[shown][kind] if shown in by_shown else by_shown[kind])
 

@@ -35,7 +35,7 @@ class Alternative:
         fields: The id, the words and the other fields of the line. For Kaldi, the third field is N.
         scores: The scores from the list, in the order of the score weights.
         reference: The reference words; empty without --tune.
-        log10_p: Log10 P of the words by the model.
+        log10_p: Log10 P of the words under the model.
         total: The weighted sum by which alternatives are ranked.
     """
 

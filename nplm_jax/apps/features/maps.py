@@ -59,7 +59,7 @@ def write_projector(
         vocabulary: The words and their counts.
         features_VxM: The word features.
         folder: The folder to write to.
-        kinds: Word -> part of speech; other words get `-`.
+        kinds: The part of speech of each word; words that are missing here get `-`.
 
     Raises:
         BadInput: A word contains whitespace, or a file cannot be written.
