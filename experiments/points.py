@@ -56,10 +56,11 @@ class Training(Point):
         """Returns the arguments of launch.py, without --workdir. The required points are its teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
+        asked = dict(keys)
         config = ','.join([self.config, *(keys.pop(key) for key in CHOOSERS if key in keys)])
         if config != self.config:  # a component chosen by a word has the defaults of the config file
             chosen, wanted = (
-                flatten(made) for made in (load_config(config), override(load_config(self.config), self.keys))
+                flatten(made) for made in (load_config(config), override(load_config(self.config), asked))
             )
             keys = {key: value for key, value in wanted.items() if key in keys or value != chosen[key]}
         return [f'--config={config}', *(f'--config.{key}={value}' for key, value in keys.items())]

@@ -161,7 +161,8 @@ def nltk_folders() -> list[pathlib.Path]:
     named = [folder for folder in os.environ.get('NLTK_DATA', '').split(os.pathsep) if folder]
     prefixes = ('', '/share', '/lib')
     shared = [*(sys.prefix + prefix for prefix in prefixes), *_SHARED_FOLDERS]
-    return [pathlib.Path(folder).expanduser() for folder in (*named, *(f'{f}/nltk_data' for f in ('~', *shared)))]
+    folders = *named, *(f'{folder}/nltk_data' for folder in ('~', *shared))
+    return [pathlib.Path(os.path.expanduser(folder)) for folder in folders]
 
 
 def fetch_from_nltk(name: str) -> bytes:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import pathlib
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
+_RETRIES = 100  # of locking a folder that other processes remove
 JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
@@ -177,7 +177,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
     """Creates a folder and locks it."""
     lock = FileLock(folder / '.lock')
-    while True:
+    for last in (*[False] * _RETRIES, True):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -185,7 +185,7 @@ def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
             except Timeout:
                 print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
                 return lock.acquire()
-        except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
-            with contextlib.suppress(FileNotFoundError):
-                if not stat.S_ISDIR(folder.lstat().st_mode):
-                    raise
+        except (FileNotFoundError, FileExistsError):  # usually, another process has just removed the folder
+            if last:
+                raise
+    raise AssertionError

@@ -71,8 +71,8 @@ class Softmax(OutputLayer):
 
         def add_words(sums: tuple[jax.Array, ...], y_RxB: jax.Array, start: jax.Array) -> tuple[jax.Array, ...]:
             max_B, normaliser_B, target_B = sums
-            new_max_B, E_RxB = exponentials(max_B, y_RxB)
-            normaliser_B = normaliser_B * jnp.exp(max_B - new_max_B) + jnp.sum(E_RxB, axis=0)
+            new_max_B, scale_B, E_RxB = exponentials(max_B, y_RxB)
+            normaliser_B = normaliser_B * scale_B + jnp.sum(E_RxB, axis=0)
             rows_B = targets_B - start
             found_B = jnp.take_along_axis(y_RxB, jnp.clip(rows_B, 0, len(y_RxB) - 1)[None, :], axis=0)[0]
             return new_max_B, normaliser_B, jnp.where((rows_B >= 0) & (rows_B < len(y_RxB)), found_B, target_B)
@@ -112,14 +112,25 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
             return sums
         return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
 
-    in_cache, at_once = (functools.partial(in_parts, rows) for rows in (max(1, MAX_SCORES // B), V))
+    # Other scorers may read further tables of words, which are not divided here.
+    rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR else V
+    in_cache, at_once = (functools.partial(in_parts, rows) for rows in (rows_in_cache, V))
     return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)
 
 
-def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the largest score m so far, B, and exp(y - m), R x B, given the largest score of the previous words."""
+def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Computes exp(y - m), R x B, where m is the largest score of these and all earlier words, or 0 if it is infinite.
+
+    Args:
+        max_B: The largest score of the earlier words.
+        y_RxB: The scores.
+
+    Returns:
+        The largest score so far, B; the factor for sums of earlier exponentials, B; and the exponentials.
+    """
     new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
-    return new_max_B, jnp.exp(y_RxB - new_max_B[None, :])
+    m_B = jnp.where(jnp.isfinite(new_max_B), new_max_B, 0)
+    return new_max_B, jnp.exp(max_B - m_B), jnp.exp(y_RxB - m_B[None, :])
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
@@ -185,9 +196,9 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
 
     def add_words(sums: tuple[jax.Array, jax.Array], y_RxB: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
         max_B, sums_GxB = sums
-        new_max_B, E_RxB = exponentials(max_B, y_RxB)
+        new_max_B, scale_B, E_RxB = exponentials(max_B, y_RxB)
         one_hot_RxG = jax.lax.dynamic_slice_in_dim(one_hot_VxG, start, len(y_RxB))
-        return new_max_B, sums_GxB * jnp.exp(max_B - new_max_B)[None, :] + one_hot_RxG.T @ E_RxB
+        return new_max_B, sums_GxB * scale_B[None, :] + one_hot_RxG.T @ E_RxB
 
     B, G = len(next(iter(features.values()))), one_hot_VxG.shape[1]
     sums_GxB = reduce_words(scorer, params, features, (jnp.full(B, -jnp.inf), jnp.zeros((G, B))), add_words)[1]

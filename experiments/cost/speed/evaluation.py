@@ -59,15 +59,16 @@ def plain_nll(params: Params, features_K: Features, targets_KxB: jax.Array) -> j
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields the results after each network."""
+    num_words = flags.words - flags.words % SCORING_BATCH
     measured = {
-        'words': flags.words,
+        'words': num_words,
         'rows': (rows := dict[str, Any]()),
         'load': os.getloadavg()[0],
         **of_module('experiments.cost.speed.evaluation'),
     }
     for name in flags.networks:
         network = network_from_settings(load_settings(load_config(NETWORKS[name])), brown.VOCABULARY)
-        rows[name] = {form: flags.words / seconds for form, seconds in time_forms(network, flags).items()}
+        rows[name] = {form: num_words / seconds for form, seconds in time_forms(network, flags).items()}
         yield measured
 
 

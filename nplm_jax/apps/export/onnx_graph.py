@@ -231,8 +231,9 @@ def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
     """Silences log messages below the level ERROR."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

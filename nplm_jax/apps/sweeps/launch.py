@@ -72,7 +72,8 @@ class SweepExtension:
     def take_words(self, words: list[str]) -> bool:
         """See `Extension`: --grid model.m=10,30 model.h=20,60, and --sweep model.m=10,30 of `nplm sweep`."""
         if is_taken := asked.is_sweep():
-            flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], False
+            is_both = bool(asked.GRID.value and asked.SWEEP.value)  # `check` refuses it
+            flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], is_both
         return is_taken
 
     def check(self) -> None:

@@ -48,3 +48,22 @@ def test_the_nll_does_not_depend_on_how_many_rows_are_scored_at_once(max_rows, m
     assert float(nll_B.min()) >= 0
     expected_V = special.softmax(y_BxV, axis=1).sum(axis=0) - np.bincount(targets_B, minlength=V)
     np.testing.assert_allclose(gradient_V, expected_V, atol=2e-3)
+
+
+def test_scores_that_are_infinite_and_scorers_with_tables_of_their_own_are_as_in_one_pass(monkeypatch):
+    class Scaled(softmax.Scorer):
+        def scores(self, params, features, precision='float32'):
+            return params['scale'][:, None] * super().scores(params, features, precision)
+
+    monkeypatch.setattr(softmax, 'MAX_SCORES', 4)  # one word at a time
+    rng, targets_B = np.random.default_rng(0), np.array([1, 5, 7, V - 1])
+    U_VxK, a_BxK = (rng.normal(size=(rows, 3)).astype(np.float32) for rows in (V, 4))
+    params, features = named([(U_VxK, a_BxK)], np.where(np.arange(V) < 1, -np.inf, 0).astype(np.float32))
+    y_BxV = a_BxK @ U_VxK.T + params[BIAS][None, :]
+    expected_B = special.logsumexp(y_BxV, axis=1) - y_BxV[np.arange(4), targets_B]
+    np.testing.assert_allclose(FullSoftmax().nll(params, features, targets_B), expected_B, rtol=1e-4)
+    params |= {'scale': np.full(V, 2.0, np.float32)}
+    largest_B = softmax.reduce_words(
+        Scaled(), params, features, jnp.zeros(4), lambda largest_B, y_RxB, _: jnp.maximum(largest_B, y_RxB.max(axis=0))
+    )
+    np.testing.assert_allclose(largest_B, 2 * y_BxV.max(axis=1), rtol=1e-4)
