@@ -55,14 +55,12 @@ class Training(Point):
     def words(self, runs: pathlib.Path) -> list[str]:
         """Returns the arguments of launch.py, without --workdir. The required points are its teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
-        keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
-        asked = dict(keys)
-        config = ','.join([self.config, *(keys.pop(key) for key in CHOOSERS if key in keys)])
-        if config != self.config:  # a component chosen by a word has the defaults of the config file
-            chosen, wanted = (
-                flatten(made) for made in (load_config(config), override(load_config(self.config), asked))
-            )
-            keys = {key: value for key, value in wanted.items() if key in keys or value != chosen[key]}
+        wanted = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
+        components = [wanted[key] for key in CHOOSERS if key in wanted]
+        keys, config = {key: wanted[key] for key in wanted if key not in CHOOSERS}, ','.join([self.config, *components])
+        if components:  # a component chosen by a word has the defaults of the config file
+            defaults, values = flatten(load_config(config)), flatten(override(load_config(self.config), wanted))
+            keys = {key: value for key, value in values.items() if key in keys or value != defaults[key]}
         return [f'--config={config}', *(f'--config.{key}={value}' for key, value in keys.items())]
 
 

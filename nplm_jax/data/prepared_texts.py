@@ -174,18 +174,17 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         raise BadInput(folder, message) from None
 
 
-def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
+def _lock(folder: pathlib.Path, retries: int = _RETRIES) -> contextlib.AbstractContextManager[Any]:
     """Creates a folder and locks it."""
     lock = FileLock(folder / '.lock')
-    for last in (*[False] * _RETRIES, True):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                return lock.acquire(timeout=0)
-            except Timeout:
-                print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
-                return lock.acquire()
-        except (FileNotFoundError, FileExistsError):  # usually, another process has just removed the folder
-            if last:
-                raise
-    raise AssertionError
+            return lock.acquire(timeout=0)
+        except Timeout:
+            print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
+            return lock.acquire()
+    except (FileNotFoundError, FileExistsError):  # usually, another process has just removed the folder
+        if not retries:
+            raise
+        return _lock(folder, retries - 1)

@@ -192,7 +192,7 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
         one_hot_VxG: 1 for the group of each word; every word has one.
     """
     if (scorer := scorer_of(layer)) is None:
-        return jnp.exp(layer.log_probabilities(params, features)) @ one_hot_VxG
+        return probabilities(layer, params, features, 'float32') @ one_hot_VxG
 
     def add_words(sums: tuple[jax.Array, jax.Array], y_RxB: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
         max_B, sums_GxB = sums

@@ -59,32 +59,34 @@ def plain_nll(params: Params, features_K: Features, targets_KxB: jax.Array) -> j
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields the results after each network."""
-    num_words = flags.words - flags.words % SCORING_BATCH
+    num_blocks = flags.words // SCORING_BATCH
     measured = {
-        'words': num_words,
+        'words': (num_words := num_blocks * SCORING_BATCH),
         'rows': (rows := dict[str, Any]()),
         'load': os.getloadavg()[0],
         **of_module('experiments.cost.speed.evaluation'),
     }
     for name in flags.networks:
         network = network_from_settings(load_settings(load_config(NETWORKS[name])), brown.VOCABULARY)
-        rows[name] = {form: num_words / seconds for form, seconds in time_forms(network, flags).items()}
+        rows[name] = {
+            form: num_words / seconds for form, seconds in time_forms(network, num_blocks, flags.rounds).items()
+        }
         yield measured
 
 
-def time_forms(network: Network, flags: study.Flags) -> dict[str, float]:
+def time_forms(network: Network, num_blocks: int, rounds: int) -> dict[str, float]:
     """Returns the median seconds of a turn of each form."""
-    rng, blocks = np.random.default_rng(0), (flags.words // SCORING_BATCH, SCORING_BATCH)
+    rng, shape = np.random.default_rng(0), (num_blocks, SCORING_BATCH)
     params = network.init(jax.random.key(0), np.zeros(brown.VOCABULARY, np.float32))
-    ids_T = rng.integers(0, brown.VOCABULARY, blocks[0] * blocks[1]).astype(np.int32)
+    ids_T = rng.integers(0, brown.VOCABULARY, num_blocks * SCORING_BATCH).astype(np.int32)
     widths = network.body.widths.items()
-    features_K = {name: rng.normal(size=(*blocks, width)).astype(np.float32) for name, width in widths}
+    features_K = {name: rng.normal(size=(*shape, width)).astype(np.float32) for name, width in widths}
     model = NeuralLanguageModel(network, params)
     turns = {
-        'plain': lambda: plain_nll(params, features_K, ids_T.reshape(blocks)).block_until_ready(),
+        'plain': lambda: plain_nll(params, features_K, ids_T.reshape(shape)).block_until_ready(),
         'exact': lambda: model.score(ids_T, Span(0, len(ids_T))),
     }
-    return {form: statistics.median(times) for form, times in problem.alternate(turns, flags.rounds).items()}
+    return {form: statistics.median(times) for form, times in problem.alternate(turns, rounds).items()}
 
 
 def make_table(measured: dict[str, Any]) -> str:
