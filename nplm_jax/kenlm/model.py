@@ -111,8 +111,7 @@ class Model:
         self._source = again[0] if is_one else again
         loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
         parts = list(map(open_model, self._names, loaded))
-        part = parts[0] if is_one and weights is None else mix(self._names, parts, weights)
-        self._reader, self.vocabulary, _, self._end, self._split, _ = part
+        self._reader, self.vocabulary, _, self._end, self._split, _ = mix(self._names, parts, weights)
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
@@ -225,6 +224,15 @@ class Model:
         """
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
+
+    @property
+    def uses_jax(self) -> bool:
+        """Whether JAX computes the probabilities: the model is a network or has one as a component."""
+        return self._reader.uses_jax
+
+    def look_up(self, states: Sequence[State]) -> None:
+        """Computes the predictions of networks after several states in one batch, for later calls of `BaseScore`."""
+        self._reader.look_up([self._read(state) for state in states])
 
     def _id(self, word: str) -> int:
         return self._ids.get(word if type(word) is str else _text(word), RARE_ID)

@@ -71,12 +71,18 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 
 def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[float] | None) -> OpenedModel:
-    """Mixes models; the mixture uses the tokenizer of its runs. Raises BadInput unless words and tokenizers agree."""
+    """Mixes models; the mixture uses the tokenizer of its runs. One model remains as it is.
+
+    Raises:
+        BadInput: The words or the tokenizers differ, or the weights are invalid.
+    """
     shares = [1 / len(parts)] * len(parts) if weights is None else items(weights)
     numbers = int, float, np.integer, np.floating
     are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
     require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one per model')
     (weights_M,) = normalize_weights('weights', weights, shares)
+    if len(parts) == 1:
+        return parts[0]
     ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
     words = [*ids[0]]
     for name, ids_of_words in zip(names, ids):

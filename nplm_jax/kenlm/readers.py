@@ -3,7 +3,8 @@
 A reader gives the probability of one word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
 `order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
-scores many lines at once. Contexts are immutable, and logarithms are decimal.
+scores many lines at once. A forked process must not use readers with `uses_jax`. Contexts are immutable, and
+logarithms are decimal.
 
 Dims: S contexts, V words, T words of all lines, B lines.
 """
@@ -50,6 +51,8 @@ class NgramReader:
     The n-grams that follow one context are adjacent, so most searches cover few keys. The arrays are read as memory
     views, whose elements are Python numbers.
     """
+
+    uses_jax = False
 
     def __init__(self, model: BackoffModel, begin: Words = (), unpredicted: Words = ()) -> None:
         """Copies the probabilities of a model.
@@ -150,6 +153,9 @@ class NgramReader:
             is_scored_L[starts_B + i] = False
         return log_p_L[is_scored_L], lengths_L[is_scored_L]
 
+    def look_up(self, contexts: Sequence[Context]) -> None:
+        """Prepares contexts for `step` and `score`, in one batch; does nothing for n-grams."""
+
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """Returns log10 P of all words after each context, float32, S x V."""
         longest = max((len(context.known) for context in contexts), default=0)
@@ -176,6 +182,8 @@ class NetworkReader:
     therefore costs a forward pass, and all other words are free. Contexts looked up together share the pass.
     """
 
+    uses_jax = True
+
     def __init__(self, model: LanguageModel, begin: Words = ()) -> None:
         """Initializes the reader with a model and the words before a sentence."""
         self._model, self.order = model, model.n
@@ -186,15 +194,15 @@ class NetworkReader:
         """See `NgramReader.words`."""
         return context.words
 
-    def _look_up(self, contexts: Sequence[Context]) -> None:
-        """Computes `known` of all contexts at once."""
+    def look_up(self, contexts: Sequence[Context]) -> None:
+        """See `NgramReader.look_up`. Computes `known` of all contexts."""
         for root in (self.null, self.begin):
             if root.known is None and root in contexts:
                 self._keep([root], self._model.prefill(np.array([root.words], np.int32)))
         pending = {context: context.parent for context in contexts if context.parent is not None}
         if not pending:
             return
-        self._look_up([*pending.values()])
+        self.look_up([*pending.values()])
         size = 1 << (len(pending) - 1).bit_length()  # limits the number of compilations
         padded = [*pending, *[next(iter(pending))] * (size - len(pending))]
         before = jax.tree.map(lambda *x: np.concatenate(x), *(pending[context].known[0] for context in padded))
@@ -215,7 +223,7 @@ class NetworkReader:
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
         """See `NgramReader.score`."""
-        self._look_up([context])
+        self.look_up([context])
         return float(context.known[1][word]), min(len(context.words) + 1, self.order or len(context.words) + 1)
 
     def step(self, context: Context, word: int) -> tuple[float, int, Context]:
@@ -231,7 +239,7 @@ class NetworkReader:
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """See `NgramReader.next_words`."""
-        self._look_up(contexts)
+        self.look_up(contexts)
         return np.stack([context.known[1] for context in contexts])
 
 

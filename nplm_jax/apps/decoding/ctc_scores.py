@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.kenlm import model as kenlm
-from nplm_jax.kenlm.readers import NgramReader
 from nplm_jax.utils.errors import require
 
 END = '</s>'
@@ -82,11 +81,6 @@ class WordScorer:
         """The order n of the model, which predicts a word from the last n - 1 words; None for unlimited context."""
         return self.model.order
 
-    @property
-    def is_network(self) -> bool:
-        """Whether the model is a neural network, evaluated with JAX."""
-        return not isinstance(self.model._reader, NgramReader)
-
     def set_weights(self, score_boundary: bool, **weights: float) -> None:
         """Sets `score_boundary` and some of the numbers `alpha`, `beta` and `unk_score_offset`.
 
@@ -108,10 +102,9 @@ class WordScorer:
         begin(state)
         return state
 
-    def prefetch(self, states: Sequence[kenlm.State]) -> None:
-        """Computes the next-word predictions of a network for several states in one batch."""
-        if self.is_network and len(states) > 1:
-            self.model.next_words(states)
+    def look_up(self, states: Sequence[kenlm.State]) -> None:
+        """Computes the predictions of a network after several states in one batch."""
+        self.model.look_up(states)
 
     def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
         """Returns log P (nats) of a word in a state, and the next state."""
@@ -142,7 +135,7 @@ class WordCounter:
         beta: The score added for each word.
     """
 
-    alpha, order, is_network = 0.0, 1, False
+    alpha, order = 0.0, 1
 
     def __init__(self, beta: float = 0.0) -> None:
         """Creates the scorer."""
@@ -152,7 +145,7 @@ class WordCounter:
         """Returns None, the only state."""
         return None
 
-    def prefetch(self, states: Sequence[Any]) -> None:
+    def look_up(self, states: Sequence[Any]) -> None:
         """Does nothing."""
 
     def log_p(self, state: Any, word: str) -> tuple[float, Any]:

@@ -48,19 +48,15 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     first = np.zeros(1, np.int64)
     beams = Beams(first, first, np.full(1, prefixes.blank), np.zeros(1), np.zeros(1), first)
     steps: list[tuple[np.ndarray, np.ndarray]] = []  # the parents and the labels of the hypotheses of each frame
-    history = None if lm.order is None else max(1, lm.order - 1)
     for log_p_N in log_p_FxN:
         beams = _advance(prefixes, beams, log_p_N, limits)
-        if limits.prune_history and history:
-            kept = prefixes.distinct(beams, history)
-            beams = Beams(*(x_B[kept] for x_B in beams))
         steps.append((beams.parent_B, beams.last_B))
     found: dict[Text, tuple[float, float, int]] = {}  # log P of all alignments, log P of the best one, index
     for text, index in prefixes.final_texts(beams):
         total, best, best_index = found.get(text, (-math.inf, -math.inf, 0))
         logit, path = float(beams.logit_B[index]), float(beams.path_B[index])
         found[text] = float(np.logaddexp(total, logit)), *max((best, best_index), (path, index))
-    lm.prefetch([text.state for text in found])
+    lm.look_up([text.state for text in found])
     ends = {text: lm.end_log_p(text.state) for text in found}
     scores = {text: row[0] + text.score + text.bonus + lm.alpha * ends[text] for text, row in found.items()}
     least = max(scores.values()) + limits.beam_prune_logp
@@ -83,6 +79,11 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
     text_G, part_G = text_C[best_G], part_C[best_G]
     score_G = logit_G + np.frombuffer(prefixes.text_scores)[text_G] + np.frombuffer(prefixes.part_scores)[part_G]
     kept = np.flatnonzero(score_G >= score_G.max() + limits.beam_prune_logp)
+    if limits.recombine:
+        best = prefixes.recombine(text_G[kept], part_G[kept], label_C[best_G[kept]], score_G[kept])
+        is_worse = np.ones(len(kept), bool)
+        is_worse[best] = False
+        kept = kept[np.lexsort((-score_G[kept], is_worse))[: limits.beam_width]]
     kept = kept[np.argsort(-score_G[kept], kind='stable')[: limits.beam_width]]
     if prefixes.hotwords.words:
         total_G = score_G + np.frombuffer(prefixes.text_bonuses)[text_G]
@@ -90,6 +91,9 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
             boosted_G = total_G + np.frombuffer(prefixes.part_bonuses)[part_G]
             kept = np.union1d(kept, _boosted(score_G, boosted_G, limits))
         kept = kept[np.argsort(-total_G[kept], kind='stable')]
+    if limits.prune_history:
+        best = -np.arange(len(kept))
+        kept = kept[prefixes.recombine(text_G[kept], part_G[kept], label_C[best_G[kept]], best)]
     best_B = best_G[kept]
     return Beams(text_G[kept], part_G[kept], label_C[best_B], logit_G[kept], path_C[best_B], parent_C[best_B])
 

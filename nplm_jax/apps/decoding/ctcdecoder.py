@@ -231,7 +231,7 @@ class BeamSearchDecoderCTC:
     def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
         lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
-        if pool is None or starts_anew or (lm is not None and lm.is_network):
+        if pool is None or starts_anew or (lm is not None and lm.model.uses_jax):
             return [decode(logits) for logits in logits_list]
         return list(pool.map(decode, logits_list))
 

@@ -107,7 +107,9 @@ class Decoder:
         require(blank in indices, 'blank', blank, 'must be one of the tokens')
         require(model is None or END in model, 'model', model, 'has no end-of-sentence token')
         self._num_tokens = len(tokens)
-        self._limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None)
+        self._limits = Limits(
+            beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None, recombine=lexicon is not None
+        )
         self._limits.check()
         lm: Scorer = WordCounter(weights.word_score)
         if model is not None:

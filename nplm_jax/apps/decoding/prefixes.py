@@ -18,12 +18,18 @@ from nplm_jax.utils.errors import require
 
 
 class Limits(NamedTuple):
-    """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`."""
+    """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
+
+    Attributes:
+        recombine: Whether a hypothesis fills only what the beam leaves free if a better one agrees with it in all that
+            later scores depend on. `prune_history` removes such hypotheses, but only after the beam is full.
+    """
 
     beam_width: int
     beam_prune_logp: float
     token_min_logp: float
-    prune_history: bool
+    prune_history: bool = False
+    recombine: bool = False
 
     def check(self) -> None:
         """Raises BadInput if a threshold is out of range."""
@@ -114,6 +120,7 @@ class Prefixes(abc.ABC):
         texts: The texts of complete words; the first one is empty.
         text_scores: The score of each text by the language model.
         text_bonuses: The score of each text by hotwords.
+        text_contexts: The index of the last words of each text, on which the scores of further words depend.
         part_scores: The score of each partial word by the language model; the first partial word is empty.
         part_bonuses: The provisional boost of each partial word by hotwords.
     """
@@ -121,8 +128,13 @@ class Prefixes(abc.ABC):
     part_scores: array.array[float] | np.ndarray
     part_bonuses: array.array[float] | np.ndarray
 
-    def __init__(self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int) -> None:
+    def __init__(
+        self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int, context_words: int | None
+    ) -> None:
         self.lm, self.hotwords, self.blank, self.num_labels = lm, hotwords, blank, num_labels
+        self._context_words = context_words  # None for unlimited context
+        self._contexts: dict[Any, int] = {(): 0}
+        self.text_contexts = array.array('q', [0])
         self.texts = [Text(0, None, '', 0.0, 0.0, 0.0, lm.get_start_state() if state is None else state)]
         self.text_scores, self.text_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
 
@@ -152,25 +164,30 @@ class Prefixes(abc.ABC):
             score, bonus = text.score + self.lm.alpha * log_p + self.lm.beta, text.bonus + self.hotwords.score(word)
             text.children[word] = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
             self.texts.append(text.children[word])
+            last = self._context_words
+            context = len(self.texts) if last is None else tuple(text.children[word].words(last))
+            self.text_contexts.append(self._contexts.setdefault(context, len(self._contexts)))
             self.text_scores.append(score)
             self.text_bonuses.append(bonus)
         return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
         """Extends each text by its word, with one batch of language model states. Returns the indices of the texts."""
-        self.lm.prefetch([text.state for text, word in pairs if word and word not in text.children])
+        self.lm.look_up([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 
-    def distinct(self, beams: Beams, words: int) -> list[int]:
-        """Returns the indices of hypotheses that differ in the last words, the partial word or the last label.
+    def recombine(self, text_B: np.ndarray, part_B: np.ndarray, last_B: np.ndarray, score_B: np.ndarray) -> np.ndarray:
+        """Returns the indices of the best of the hypotheses that agree in context, partial word and last label.
 
-        Keeps the first hypothesis, which is the best, of those that agree in all three.
+        Every extension changes the scores of these hypotheses equally.
 
         Args:
-            beams: The hypotheses.
-            words: The number of last words to compare.
+            text_B: The text of each hypothesis.
+            part_B: Its partial word.
+            last_B: Its label in the last frame.
+            score_B: Its score.
         """
-        first: dict[Any, int] = {}
-        for index, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
-            first.setdefault((*self.texts[text].words(words), part, last), index)
-        return list(first.values())
+        context_B = np.frombuffer(self.text_contexts, np.int64)[text_B]
+        key_B = (context_B * len(self.part_scores) + part_B) * self.num_labels + last_B
+        order_B = np.lexsort((-score_B, key_B))
+        return np.sort(order_B[np.diff(key_B[order_B], prepend=-1) != 0])

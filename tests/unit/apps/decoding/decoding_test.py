@@ -125,6 +125,15 @@ def test_homophones_are_all_found(model):
     assert {h.words for h in decoding.Decoder(None, TOKENS, lexicon).decode(emissions_FxN)} >= {(w,) for w in words}
 
 
+def test_texts_that_differ_only_in_earlier_words_do_not_fill_the_beam():
+    lexicon = {'x': [['a', '|']], 'y': [['a', '|']], 'z': [['b', 'b', '|']]}
+    heard_FxN = [{'a': 1.0}, {'|': 1.0}] * 6 + [{'a': 0.7, 'b': 0.3}, {'-': 1.0}, {'b': 0.9, '|': 0.1}, {'|': 1.0}]
+    p_FxN = np.array([[row.get(token, 0.0) for token in TOKENS] for row in heard_FxN])
+    emissions_FxN = np.log(np.maximum(p_FxN, 1e-6) / np.maximum(p_FxN, 1e-6).sum(axis=1, keepdims=True))
+    (best, *_) = decoding.Decoder(None, TOKENS, lexicon, beam_width=20).decode(emissions_FxN)  # 64 texts before z
+    assert best.words[-1] == 'z'
+
+
 def test_without_a_lexicon_the_search_is_that_of_build_ctcdecoder(model):
     emissions_FxN = np.log(np.random.default_rng(0).dirichlet(np.full(4, 0.3), 9))
     found = decoding.Decoder(model, TOKENS, weights=decoding.Weights(0.6, 0.4), beam_prune_logp=-10.0)
