@@ -1,4 +1,4 @@
-"""The prefix table of a CTC beam search: texts of complete words, and partial words, with their scores.
+"""Prefix table of a CTC beam search: texts of complete words, partial words, and their scores.
 
 Dims: N labels, B hypotheses, C candidates.
 """
@@ -54,7 +54,7 @@ class Beams(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Hypotheses extended by one frame; several candidates may be equal.
+    """Hypotheses extended by one frame, which may contain duplicates.
 
     Attributes:
         parent_C: The index of the parent hypothesis of each candidate.
@@ -70,16 +70,16 @@ class Candidates(NamedTuple):
 
 
 class Text:
-    """A text of complete words, as a node of a tree.
+    """A text of complete words, as a node in a tree.
 
     Attributes:
         number: The index in `Prefixes.texts`.
         parent: The text without its last word; None for the empty text.
         word: The last word.
         log_p: Log P of the words under the language model, nats.
-        score: The score by the language model: `alpha` times log P plus `beta` for each word.
-        bonus: The score by hotwords.
-        state: The state of the language model after the words.
+        score: The language model score: `alpha` times log P plus `beta` for each word.
+        bonus: The hotword score.
+        state: The language model state after the words.
         children: Word -> the text extended by this word.
     """
 
@@ -92,7 +92,7 @@ class Text:
         self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns the last words, at most `most`, in reading order."""
+        """Returns up to `most` of the last words, in reading order."""
         words: list[str] = []
         text = self
         while text.parent is not None and len(words) < most:
@@ -112,10 +112,10 @@ class Prefixes(abc.ABC):
         blank: The index of the CTC blank.
         num_labels: The number of labels.
         texts: The texts of complete words; the first one is empty.
-        text_scores: The score of each text by the language model.
-        text_bonuses: The score of each text by hotwords.
-        part_scores: The score of each partial word by the language model; the first partial word is empty.
-        part_bonuses: The provisional boost of each partial word by hotwords.
+        text_scores: The language model score of each text.
+        text_bonuses: The hotword score of each text.
+        part_scores: The language model score of each partial word; the first partial word is empty.
+        part_bonuses: The provisional hotword boost of each partial word.
     """
 
     part_scores: array.array[float] | np.ndarray
@@ -136,7 +136,7 @@ class Prefixes(abc.ABC):
             limits: The pruning thresholds.
 
         Returns:
-            The candidates, including hypotheses that stay unchanged by a blank or a repeated label.
+            The candidates, including hypotheses that a blank or a repeated label leaves unchanged.
         """
 
     @abc.abstractmethod
@@ -157,14 +157,14 @@ class Prefixes(abc.ABC):
         return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
-        """Extends each text by its word, with one batch of language model states. Returns the indices of the texts."""
+        """Extends each text by its word, in one batch of the language model. Returns the indices of the texts."""
         self.lm.prefetch([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 
     def distinct(self, beams: Beams, words: int) -> list[int]:
         """Returns the indices of hypotheses that differ in the last words, the partial word or the last label.
 
-        Keeps the first hypothesis, which is the best, of those that agree in all three.
+        Keeps the first and best of the hypotheses that agree in all three.
 
         Args:
             beams: The hypotheses.

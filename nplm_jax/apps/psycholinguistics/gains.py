@@ -44,7 +44,7 @@ class Gain:
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan before its story."""
+    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan outside the story."""
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
