@@ -44,8 +44,8 @@ def define(parser: Parser) -> None:
     parser.add_model_flags(mixed=False)
     texts = '.jsonl, .parquet or text files, folders or patterns; required'
     parser.add_argument('--text', dest='files', nargs='+', required=True, metavar='FILE', help=texts)
-    below = 'keep documents with perplexity below P; 30%% keeps the 30%% with the lowest perplexity; default: no bound'
-    above = 'keep documents with perplexity P or more; 30%% drops the 30%% with the lowest perplexity; default: no bound'
+    below = 'keep documents with perplexity below P; 30%% keeps the 30%% with the lowest perplexity; default: none'
+    above = 'keep documents with perplexity P or more; 30%% drops the 30%% with the lowest perplexity; default: none'
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
     output = 'output file, or output folder for several files, which keep their names; default: none'
