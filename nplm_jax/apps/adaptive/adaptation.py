@@ -107,7 +107,7 @@ def adapt(
 
 
 def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities of a mixture, and the weights by name if it has several components."""
+    """Returns the perplexities of a mixture and, if it has several components, their weights by name."""
     mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
     perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
     weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}

@@ -1,4 +1,4 @@
-"""Evaluates models that adapt to the preceding words, and predict each word before they learn from it.
+"""Evaluates models that adapt to the preceding words. They predict each word before they learn from it.
 
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt

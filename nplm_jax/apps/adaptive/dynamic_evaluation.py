@@ -127,7 +127,7 @@ def _score_segments(
     targets_SxB: jax.Array,
     num_static: jax.Array | int,
 ) -> jax.Array:
-    """Returns log P of the words of consecutive segments, S x B; `num_static` segments change no parameters."""
+    """Returns log P of the words, S x B, nats. The first `num_static` segments do not change the parameters."""
     rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params

@@ -70,7 +70,7 @@ def _score_stream(
     num_remembered: int,
     sharpness: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets of consecutive blocks, K x B, nats."""
+    """Returns log P of the targets in consecutive blocks, K x B, nats."""
     B, R = ids_KxB.shape[1], num_remembered
     D = sum(network.body.widths.values())
     age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of a word when word b is predicted

@@ -18,7 +18,7 @@ Lexicon = Mapping[str, Sequence[Sequence[str]]]  # word -> its spellings in toke
 
 
 class Trie:
-    """A trie of the spellings of a lexicon. Node 0 is the root.
+    """A trie of the spellings in a lexicon. Node 0 is the root.
 
     Attributes:
         words: The words that end at each node.

@@ -37,7 +37,7 @@ class Beams(NamedTuple):
     """Hypotheses, best first.
 
     Attributes:
-        text_B: The index of the text of each hypothesis, int64.
+        text_B: The text index of each hypothesis, int64.
         part_B: The index of its partial word, int64.
         last_B: Its label in the last frame, on its most probable alignment.
         logit_B: The log-probability of all its alignments, nats.

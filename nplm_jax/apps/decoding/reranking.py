@@ -48,7 +48,7 @@ def tune(
 
     Args:
         scores_AxF: The scores of the alternatives.
-        lists: The rows of the alternatives of each list.
+        lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
         start_F: The weights at which the first search starts; the others start at random weights.
 
@@ -91,7 +91,7 @@ def search_line(
     Args:
         offsets_A: The totals at t = 0.
         slopes_A: The slopes of the totals.
-        lists: The rows of the alternatives of each list.
+        lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
 
     Returns:

@@ -150,7 +150,7 @@ class ExplorerPage:
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     def show_next_words(self) -> None:
-        """Shows the most likely next words of each model; the digit keys append those of the framed list."""
+        """Shows the most likely next words of each model. The digit keys append words from the framed list."""
         if not self.scores.words:
             ui.label('No text yet: these words begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):

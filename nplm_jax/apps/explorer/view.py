@@ -17,7 +17,7 @@ from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
 MAX_SHORT = 64  # maximum length of a text that is scored as a line (words)
-REPLACEMENT = '\ufffd'  # stands for bytes that are not UTF-8
+REPLACEMENT = '\ufffd'  # replaces bytes that are not UTF-8
 _MAX_COMPLETING = 3  # maximum number of bytes that complete a character
 NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers
 
@@ -41,7 +41,7 @@ class Scores(NamedTuple):
     Attributes:
         words: The text.
         next_MxV: log P of all words after the text, float32.
-        log_p_MxT: log P of each word of the text given the words before it, float32.
+        log_p_MxT: log P of each word of the text given the preceding words, float32.
     """
 
     words: Sequence[str]
@@ -56,7 +56,7 @@ class Prediction(NamedTuple):
         name: The name of the model.
         next_words: The most likely next words with their probabilities.
         branching: The perplexity of the next word: the number of equally likely words with the same uncertainty.
-        bits_T: -log2 P of each word of the text given the words before it, float64.
+        bits_T: -log2 P of each word of the text given the preceding words, float64.
     """
 
     name: str
@@ -247,7 +247,7 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word of a line, float32. Pads long lines to a few lengths to limit compilations."""
+    """Returns log P of each word in a line, float32. Pads long lines to a few lengths, which limits compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

@@ -1,3 +1,3 @@
 """Exploration of learned word features: neighbours, maps and export."""
 
-COMMANDS = {'features': ('command', 'print neighbours of words, and draw maps of or export word features')}
+COMMANDS = {'features': ('command', 'print neighbours of words, draw maps, and export word features')}

@@ -5,7 +5,7 @@
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 The default words are the five most frequent nouns, verbs, adjectives and adverbs according to Brown's tags, or the
-twenty most frequent words of other corpora. Special tokens such as <p> are omitted, also in maps. For runs with
+twenty most frequent words of other corpora. Special tokens such as <p> are omitted, as in maps. For runs with
 subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house` always means
 ` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require
 scikit-learn.

@@ -30,7 +30,7 @@ def draw(
         kinds: The category of each word, shown by colour and marker.
         path: The PNG file to write.
         title: The title of the figure.
-        num_labels: The number of labelled points, which are those of the first words.
+        num_labels: The number of labelled points, starting with the first word.
     """
     figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
     axes = figure.subplots()

@@ -32,7 +32,7 @@ def surprisal(
     word_probability: str = 'corrected',
     spelling: Spelling | None = None,
 ) -> Any:
-    """Adds surprisal, entropy and other columns to the words of an experiment.
+    """Adds surprisal, entropy and other columns to a table of words.
 
     docs/reference/surprisal.md defines the columns.
 

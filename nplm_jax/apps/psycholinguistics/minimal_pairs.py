@@ -160,7 +160,7 @@ def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[s
     Args:
         loaded: The model.
         stimuli: The sentences, from `to_stimuli`.
-        regions: The slice of words of each sentence that forms its region.
+        regions: The slice of words that forms the region of each sentence.
         options: The measurement options.
     """
     bits_W = measurement.measure({'model': loaded}, stimuli, options)['surprisal_model']

@@ -87,7 +87,7 @@ class PairTable(NamedTuple):
         columns: All columns.
         stimuli: The sentences as items: good, bad, good, bad, ...
         groups: The group of each pair; '' if there is no column of groups.
-        regions: The slice of words of each sentence that forms its region; empty if there are no columns of regions.
+        regions: The slice of words that forms the region of each sentence; empty if the table has no regions.
     """
 
     columns: Columns
@@ -105,7 +105,7 @@ def read(
         table: The file, the value of --table.
         sentences: The columns of the good and the bad sentences; empty for those in DEFAULT_COLUMNS.
         group: The column of groups, such as paradigms; empty for none.
-        regions: The columns of the regions of the good and the bad sentences; empty for none.
+        regions: The columns of the good and the bad regions; empty for none.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
@@ -136,7 +136,7 @@ def _text(cell: Any) -> str:
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
-    """Returns the slice of words of each sentence that forms its region; empty if there are no regions."""
+    """Returns the slice of words that forms the region of each sentence; empty if there are no regions."""
     if not any(names):
         return []
     found = []

@@ -44,7 +44,7 @@ COLUMN_NAMES = ColumnNames()
 
 @dataclasses.dataclass(frozen=True)
 class Stimuli:
-    """A table with one row per word, in which the rows of an item are adjacent.
+    """A table with one row per word. The rows of an item are adjacent.
 
     Attributes:
         columns: All columns of the table, with one value per row.

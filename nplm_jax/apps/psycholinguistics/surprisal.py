@@ -6,9 +6,9 @@
 
 Reads a table with one row per word and the columns item, zone and word. The rows of an item must be adjacent and
 ordered by zone. With --sentence, the table has one row per item. A table is a .tsv, .csv (separated by commas or
-semicolons), .parquet or .jsonl file. Without --table, reads stdin, where each line is an item or, if there are empty
-lines, empty lines separate the items. Items are scored independently. For a table with one row per word and reader,
-give --item=item,reader.
+semicolons), .parquet or .jsonl file. Without --table, reads items from stdin, one per line or, if there are empty
+lines, separated by empty lines. Items are scored independently. For a table with one row per word and reader, give
+--item=item,reader.
 
 Writes the table with additional columns: the word's tokens, length and log frequency, whether it is in the vocabulary,
 and how it was scored. Each run adds the columns surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the

@@ -26,7 +26,7 @@ class TokenTable(NamedTuple):
     Attributes:
         tokens_T: The tokens.
         ids_T: The token ids, int32.
-        words_T: The row of the word of each token.
+        words_T: The row of each token's word.
         is_head_T: Whether each token belongs to the word without its punctuation. If a word is only punctuation, all
             its tokens do.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
@@ -91,7 +91,7 @@ class TokenTable(NamedTuple):
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    """Returns the mask of the tokens of a word that are not punctuation; all True if the word is only punctuation.
+    """Returns the mask of a word's tokens that are not punctuation; all True if the word is only punctuation.
 
     For a lossless tokenizer, the mask is contiguous: it includes punctuation and whitespace between the other tokens,
     and the whitespace before them.

@@ -221,7 +221,7 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns the last nonempty line of a log, at most 300 characters of it; ignores lines of srun."""
+    """Returns the last nonempty line of a log, cut to 300 characters. Ignores lines from srun."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
     said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
     return next((line[:300] for line in said if line), 'no output')

@@ -18,10 +18,10 @@ STORAGE = flags.DEFINE_string(
 
 
 def is_sweep() -> bool:
-    """Returns whether the flags ask for several runs of a sweep."""
+    """Returns whether the flags select a sweep."""
     return SWEEP.value or bool(GRID.value) or CONFIGS.value is not None
 
 
 def is_search() -> bool:
-    """Returns whether the flags ask for a search."""
+    """Returns whether the flags select a search."""
     return SEARCH.value is not None

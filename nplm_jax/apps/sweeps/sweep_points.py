@@ -18,7 +18,7 @@ from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep beside the folders of its points
+RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep, next to the folders of points
 
 
 class Point(NamedTuple):
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: The reasons why the other points are invalid, by name.
+        impossible: Name -> the reason why the point is invalid, for all other points.
     """
 
     possible: list[Point]
