@@ -112,7 +112,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task. Resubmits it if the scheduler gave up on it because its workers died."""
+        """Returns the result of a task. Resubmits the task if the scheduler gave it up because workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():

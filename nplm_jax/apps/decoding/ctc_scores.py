@@ -41,7 +41,7 @@ def check_strings(name: str, values: Any) -> list[str]:
 
 
 class WordScorer:
-    """A language model that scores complete words and penalises partial words that are no prefix of a known word.
+    """A language model that scores complete words and penalises partial words that are not prefixes of known words.
 
     Attributes:
         model: The language model.
@@ -88,7 +88,7 @@ class WordScorer:
         return not isinstance(self.model._reader, NgramReader)
 
     def set_weights(self, score_boundary: bool, **weights: float) -> None:
-        """Sets `score_boundary` and some of the numbers `alpha`, `beta` and `unk_score_offset`.
+        """Sets `score_boundary` and any of `alpha`, `beta` and `unk_score_offset`.
 
         Raises:
             BadInput: A number is not finite, or `score_boundary` is True and the model has no end-of-sentence token.

@@ -106,7 +106,7 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
         limits: The pruning thresholds.
     """
     prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
-    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores that are better by more
+    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores better by more than -prune
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
     # The first `beam_width` displace all hypotheses with lower boosted scores.

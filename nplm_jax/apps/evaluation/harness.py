@@ -1,4 +1,4 @@
-"""Adapter of trained models for EleutherAI's lm-evaluation-harness.
+"""Adapter that runs trained models in EleutherAI's lm-evaluation-harness.
 
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 

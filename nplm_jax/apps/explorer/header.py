@@ -18,7 +18,7 @@ KEYS = {
     '↑ ↓': 'in the text field: choose a word of the framed list',
     'Enter': 'in the text field: append the chosen word',
 }
-NEXT_THEME = {None: False, False: True, True: None}  # of `ui.dark_mode`; None follows the system
+NEXT_THEME = {None: False, False: True, True: None}  # values of `ui.dark_mode`; None follows the system
 
 
 def build_header(models: LoadedModels) -> None:

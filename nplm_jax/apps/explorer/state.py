@@ -12,7 +12,7 @@ from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, be
 from nplm_jax.utils.errors import require
 
 MAX_COUNT = 50  # maximum number of listed words
-MAX_TEXT = 5000  # maximum length of a text (characters), because every model rereads the text after each change
+MAX_TEXT = 5000  # maximum length of a text (characters); every model rereads the text after each change
 MAX_WORD = 200  # maximum length of the selected word (characters)
 NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # settings of the continuations
 

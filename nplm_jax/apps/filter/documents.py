@@ -90,7 +90,7 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
 
 @contextlib.contextmanager
 def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
-    """Opens a file for writing documents that `read` returned for a file of the same format.
+    """Opens a file for writing documents that `read` yielded from a file of the same format.
 
     The file has a temporary name until the block ends without an exception.
 
@@ -161,7 +161,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _ParquetWriter:
-    """Writes tables with the schema of the first one, in large row groups."""
+    """Writes tables in large row groups, with the schema of the first table."""
 
     def __init__(self, pyarrow: Any, file: IO[bytes], column: str) -> None:
         self._pyarrow, self._file, self._column = pyarrow, file, column

@@ -176,7 +176,7 @@ def from_columns(
 def from_sentences(
     columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, locate: Locate | None = None
 ) -> tuple[Stimuli, list[int]]:
-    """Splits the sentences of a table with one row per item into words at whitespace.
+    """Splits the sentences of a table at whitespace. The table has one row per item, the result one row per word.
 
     Args:
         columns: The columns, as in `from_columns`. If there is no column `item`, it is added and numbers the rows.

@@ -104,7 +104,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     Raises:
         BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
-    texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
+    texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     for point in points:
