@@ -5,8 +5,8 @@ best alternative of a list changes only where two lines of the upper envelope in
 therefore known exactly for all values of the weight. The search optimises one weight after another until none improves,
 from several starting points because it may end in a local optimum.
 
-Dims: A alternatives of all lists, K alternatives of one list, F scores of each, I intervals of a weight, R random
-starts.
+Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
+random starts.
 
 References:
     Och, Minimum error rate training in statistical machine translation, ACL 2003.

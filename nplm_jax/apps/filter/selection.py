@@ -59,9 +59,9 @@ class Scorer:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64), NaN without words and infinite without known words; and the
-            numbers of documents with words (`documents`), without words (`empty`) and without known words (`unknown`),
-            of words (`words`), and of words outside the vocabulary (`oovs`).
+            The perplexity of each document (float64), NaN without words and infinite without known words; and counts:
+            `documents` (with words), `empty` (documents without words), `unknown` (documents without known words),
+            `words` and `oovs` (words outside the vocabulary).
         """
         lines = [text.removesuffix('\n').split('\n') for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)

@@ -133,7 +133,7 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
 
 
 def _find_separator(text: str, default: str) -> str:
-    """Detects the separator of a table, the one that occurs as often as in the header in the most lines.
+    """Detects the separator of a table: the one whose count in the header recurs in the most lines.
 
     Reads only the first lines and ignores quoted text. Returns the default if the header has no separator, as in a
     table with one column.

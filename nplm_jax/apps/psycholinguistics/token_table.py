@@ -31,8 +31,8 @@ class TokenTable(NamedTuple):
             its tokens do.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
         lines: The slice of tokens of each item.
-        joins_before_W: Whether no space precedes a word, in scripts without spaces between words.
-        joins_after_W: Whether no space follows a word, in such scripts.
+        joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
+        joins_after_W: Whether each word precedes the next word without a space.
     """
 
     tokens_T: list[str]
@@ -112,7 +112,8 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
         punctuation: `attached` if only whitespace ends a word, `word` if punctuation also does.
 
     Returns:
-        The ids of tokens that begin with whitespace, other tokens, tokens that end the previous word, and other tokens.
+        The ids of tokens that begin with whitespace, of all others, of tokens that end the previous word, and of all
+        others.
     """
     tokenizer = vocabulary.tokenizer
     begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
