@@ -1,3 +1,3 @@
 """Models that adapt to their input: caches and dynamic evaluation."""
 
-COMMANDS = {'adapt': ('command', 'adapt models to the text by caches and dynamic evaluation')}
+COMMANDS = {'adapt': ('command', 'evaluate models with caches and dynamic evaluation')}

@@ -1,4 +1,4 @@
-"""Adaptation methods with tuned values: caches, dynamic evaluation and their mixture, tuned on the validation words.
+"""Caches, dynamic evaluation and their mixture, tuned on the validation words.
 
 Dims: T words of a stream.
 """
@@ -24,13 +24,13 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# The values to try.
+# Values to try in tuning.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
-ANCHOR_RATE = 3e-3  # measured: experiments/beyond/frontier/README.md
-SEGMENT, NUM_SEGMENTS = 10, 2000  # words of a segment; segments that measure the gradients
-MIN_WORDS = SEGMENT * SEGMENTS  # of a span that measures the gradients
+ANCHOR_RATE = 3e-3  # chosen by measurements in experiments/beyond/frontier/README.md
+SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments that measure the gradients
+MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span that measures the gradients
 
 
 class TunedModel(NamedTuple):
@@ -55,11 +55,11 @@ def adapt(
     """Evaluates models with and without adaptation, separately and mixed.
 
     Args:
-        models: The models by name. Networks adapt by every method, other models only by the n-gram cache, which is
-            tuned in a mixture with the first model.
+        models: Name -> model. Networks use every method, other models only the n-gram cache, which is tuned in a
+            mixture with the first model.
         data: The corpus of the models.
-        tune_words: The number of first validation words used for tuning. The weights of the mixtures are learned on all
-            validation words.
+        tune_words: The number of validation words for tuning, counted from the first. Mixture weights are learned on
+            all validation words.
         methods: A subset of ngram_cache, neural_cache and dynamic.
         watch: Called with a description of each step.
 
@@ -107,7 +107,7 @@ def adapt(
 
 
 def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities of a mixture, and the weights by name if it has several components."""
+    """Returns the perplexities of a mixture and, if it has several components, their weights by name."""
     mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
     perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
     weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}

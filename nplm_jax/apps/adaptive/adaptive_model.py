@@ -10,10 +10,10 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 
 
 class AdaptiveModel(LanguageModel):
-    """A language model whose subclasses define `score_span`; `next_word` follows from it.
+    """A language model that derives `next_word` from `score_span`, which subclasses define.
 
     Attributes:
-        vocabulary_size: V.
+        vocabulary_size: The vocabulary size, V.
     """
 
     n = None

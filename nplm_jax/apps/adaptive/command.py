@@ -1,18 +1,18 @@
-"""Evaluates models that adapt to the preceding words; each word is predicted before the models learn from it.
+"""Evaluates models that adapt to the preceding words. They predict each word before they learn from it.
 
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
 
-Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
-neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both, and several runs also as
-a mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all of them. The models also
+Prints the perplexity of each model without adaptation and with an n-gram cache. Also evaluates networks with a neural
+cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both, and several runs as a mixture.
+Sizes and rates are tuned on the first validation words, and mixture weights on all validation words. The models also
 learn from the test words, and in dynamic evaluation from the validation words before them, so these perplexities are
-not comparable with static ones. All runs must have the same corpus, which is read again. A network takes 20 minutes or
-more on 2 CPU cores; --methods=ngram_cache takes seconds.
+not comparable with the perplexities of static models. All runs must have the same corpus, which is read again. A
+network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
 
 --text=FILE evaluates the models on your text as one stream, like `nplm score --stream`, without the corpus of the runs.
-The first fifth of the words replaces the validation words, and the rest the test words. The first fifth also replaces
-the training words for measuring the gradients that scale the steps of dynamic evaluation.
+The first fifth of the words replaces the validation words, and the rest replaces the test words. The first fifth also
+replaces the training words for measuring the gradients that scale the steps of dynamic evaluation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of first validation words used to tune sizes and rates'
+    words = 'number of validation words, from the first, for tuning sizes and rates'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
 
@@ -60,7 +60,7 @@ def main(flags: argparse.Namespace) -> None:
     """Evaluates the models and prints the table."""
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
-    require(known, '--methods', flags.methods, f'must be some of {", ".join(METHODS)}, between commas')
+    require(known, '--methods', flags.methods, f'must be one or more of {", ".join(METHODS)}, separated by commas')
     require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
 
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
@@ -75,7 +75,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:
-    """Returns the words of a text, the first fifth for training and validation, the rest as test words.
+    """Returns the words of a text: the first fifth for training and validation, the rest for testing.
 
     Raises:
         BadInput: The first fifth is too short to measure gradients.
@@ -87,7 +87,7 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
     ids_T = vocabulary.encode([*itertools.chain.from_iterable(words)]).astype(np.int32)
     before_T = models.line_start.before(ids_T)
     first = Span(len(before_T), len(before_T) + len(ids_T) // _PARTS)
-    allowed = f'holds {len(ids_T):,} words; must hold {_PARTS * adaptation.MIN_WORDS:,} or more'
+    allowed = f'has {len(ids_T):,} words; must have {_PARTS * adaptation.MIN_WORDS:,} or more'
     require(len(first) >= adaptation.MIN_WORDS, '--text', flags.text, allowed)
     tokens_T = np.concatenate([before_T, ids_T])
     return Dataset(first, first, Span(first.stop, len(tokens_T)), tokens_T, vocabulary)

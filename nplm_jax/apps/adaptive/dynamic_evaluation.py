@@ -3,8 +3,9 @@
 The stream is read in segments. The words of a segment are predicted with the parameters before it; then
 theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS), where g
 is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the anchor. In the paper
-the anchor is fixed at the trained parameters. Here it may follow them, theta_0 <- theta_0 + a (theta - theta_0), so the
-model keeps properties of many texts, such as their genre, while it forgets the words of each text.
+the anchor is fixed at the trained parameters. Here it may follow theta, theta_0 <- theta_0 + a (theta - theta_0), so
+the model keeps properties of many texts, such as their genre, while it forgets the words of each text.
+
 Dims: T words of a span, S segments, B words of a segment.
 
 References:
@@ -26,8 +27,8 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-SEGMENTS = 16  # adjacent segments that measure one stretch of the training words
-EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS): the rows of rare words have almost no gradient
+SEGMENTS = 16  # number of adjacent segments in a stretch of training words that measures the gradients
+EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS); large, because rows of rare words have almost no gradient
 
 
 class DynamicEvaluation(AdaptiveModel):
@@ -35,7 +36,7 @@ class DynamicEvaluation(AdaptiveModel):
 
     Attributes:
         model: The trained network.
-        root_mean_squares: sqrt(MS) of each parameter, as `root_mean_square_gradients` returns it.
+        root_mean_squares: sqrt(MS) of each parameter, from `root_mean_square_gradients`.
         rate: The learning rate.
         decay: The rate at which the parameters return to the anchor, per segment.
         segment: The number of words per segment.
@@ -57,7 +58,7 @@ class DynamicEvaluation(AdaptiveModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The span starts with the trained parameters."""
-        # Whole segments; the segments before the span only fill the state.
+        # Reads whole segments. The segments before the span only fill the state.
         num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
@@ -92,7 +93,7 @@ def root_mean_square_gradients(
 def _segment_loss(
     params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
 ) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
-    """Returns the mean NLL of a segment, nats per word, with the next state and the NLL of each word as aux."""
+    """Returns the mean NLL of a segment, nats per word, and as auxiliary outputs the next state and each word's NLL."""
     features, state = read(network, params, state, ids_B[None])
     nll_B = network.output.nll(params, by_example(features), targets_B)
     return jnp.mean(nll_B), (state, nll_B)
@@ -126,7 +127,7 @@ def _score_segments(
     targets_SxB: jax.Array,
     num_static: jax.Array | int,
 ) -> jax.Array:
-    """Returns log P of the words of consecutive segments, S x B; the first segments do not change the parameters."""
+    """Returns log P of the words, S x B, nats. The first `num_static` segments do not change the parameters."""
     rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params

@@ -1,7 +1,9 @@
-"""The neural cache: words that followed similar states are likely to recur. Mix it with its network.
+"""Neural cache: words that followed similar states are likely to recur. Use it in a mixture with its network.
 
-P(w_t) is proportional to the sum over the last words w_i = w of exp(s cos(f_i, f_t)), where f_t are the network's
-features from which it predicts w_t. Dims: T words of a span, B words of a block, R remembered words, D features.
+P(w_t = w) is proportional to the sum over the remembered words w_i = w of exp(s cos(f_i, f_t)), where f_t are the
+features from which the network predicts w_t.
+
+Dims: T words of a span, B words of a block, R remembered words, D features.
 
 References:
     Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (with f_i . f_t).
@@ -21,9 +23,9 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-# The network's state; the features and the words that are remembered, R x D and R.
+# The network's state, and the remembered features and words, R x D and R.
 Cache = tuple[ReadState, jax.Array, jax.Array]
-BLOCK = 256  # words that are compared with the remembered words at once
+BLOCK = 256  # number of words that are compared with the remembered words at once
 
 
 class NeuralCache(AdaptiveModel):
@@ -40,7 +42,7 @@ class NeuralCache(AdaptiveModel):
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The cache also holds the words before the span."""
+        """See `LanguageModel.score_span`. The cache also contains the words before the span."""
         start = max(0, span.start - self.num_remembered - burn_in(self.model.network.body))
         blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
         inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
@@ -68,10 +70,10 @@ def _score_stream(
     num_remembered: int,
     sharpness: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets of consecutive blocks, K x B, nats."""
+    """Returns log P of the targets in consecutive blocks, K x B, nats."""
     B, R = ids_KxB.shape[1], num_remembered
     D = sum(network.body.widths.values())
-    age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # of a word when word b is predicted
+    age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of a word when word b is predicted
     is_in_cache_BxL = (age_BxL >= 1) & (age_BxL <= R)
 
     def score_block(cache: Cache, block: tuple[jax.Array, jax.Array]) -> tuple[Cache, jax.Array]:

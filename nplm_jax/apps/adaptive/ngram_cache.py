@@ -1,11 +1,13 @@
-"""The n-gram cache: P(w | h) from the counts of recent words only. Mix it with any model.
+"""N-gram cache: P(w | h) from the counts of recent words only. Use it in a mixture with any model.
 
 P_0 = 1 / V; P_k(w | h) = (c(h_k, w) + a P_{k-1}(w | h)) / (c(h_k) + a), where h_k is the last k - 1 words and c counts
-n-grams among the words that are remembered. Dims: T words of a span, V vocabulary.
+n-grams among the remembered words.
+
+Dims: T words of a span, V vocabulary.
 
 References:
     Kuhn and De Mori, A cache-based natural language model for speech recognition, 1990.
-    MacKay and Peto, A hierarchical Dirichlet language model, 1995: the interpolation.
+    MacKay and Peto, A hierarchical Dirichlet language model, 1995 (the interpolation).
 """
 
 import collections
@@ -18,12 +20,12 @@ from nplm_jax.data.stream import Span
 
 
 class NgramCache(AdaptiveModel):
-    """A language model that depends only on the recent words of the stream.
+    """A language model that depends only on the recent words in the stream.
 
     Attributes:
         order: The order of the longest n-grams; 1 for a unigram cache.
         num_remembered: The number of recent words whose n-grams are counted.
-        concentration: a, the weight of the shorter context in words.
+        concentration: a, the weight of the shorter context (words).
     """
 
     def __init__(self, vocabulary_size: int, order: int, num_remembered: int, concentration: float) -> None:
@@ -31,7 +33,7 @@ class NgramCache(AdaptiveModel):
         self.order, self.num_remembered, self.concentration = order, num_remembered, concentration
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The cache also holds the words before the span."""
+        """See `LanguageModel.score_span`. The cache also contains the words before the span."""
         first = max(0, span.start - self.num_remembered - self.order)
         words = np.asarray(tokens_T[first : span.stop]).tolist()
         ngrams: collections.Counter[tuple[int, ...]] = collections.Counter()
@@ -55,5 +57,5 @@ class NgramCache(AdaptiveModel):
         return np.log(p_T[span.start - first :]).astype(np.float32)
 
     def _contexts(self, words: Sequence[int], t: int) -> list[tuple[int, ...]]:
-        """Returns the contexts of word t, from the empty one on."""
+        """Returns the contexts of word t, from shortest to longest."""
         return [tuple(words[t - k : t]) for k in range(min(self.order - 1, t) + 1)]

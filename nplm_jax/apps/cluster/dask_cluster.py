@@ -1,4 +1,4 @@
-"""An executor on an existing Dask cluster, started with `dask scheduler` and `dask worker`, or Dask-Jobqueue for SLURM.
+"""Executor on a running Dask cluster, started with `dask scheduler` and `dask worker` or, on SLURM, Dask-Jobqueue.
 
 Tasks take paths and return nothing. All results are in files, so the scheduler keeps no state; see `executors.jobs`.
 """
@@ -19,7 +19,7 @@ try:
 except ImportError:
     raise BadInput('--scheduler', 'requires Dask: pip install "nplm-jax[cluster]"') from None
 
-_TIMEOUT = 10  # seconds to wait for an answer of the scheduler
+_TIMEOUT = 10  # seconds to wait for an answer from the scheduler
 _RESTART = 30  # seconds to wait for the replacement of a dead worker
 _MAX_KILLED = 10  # maximum number of KilledWorker errors per task
 _SILENCE = 60  # seconds between checks that a running task has workers
@@ -112,7 +112,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task. Resubmits it if the scheduler gave up on it because its workers died."""
+        """Returns the result of a task. Resubmits the task if the scheduler gave it up because workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():

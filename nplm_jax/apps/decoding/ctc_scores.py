@@ -1,4 +1,4 @@
-"""Word-level scores of CTC beam search: language models and hotwords."""
+"""Word-level scores in CTC beam search: language models and hotwords."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def check_strings(name: str, values: Any) -> list[str]:
 
 
 class WordScorer:
-    """A language model that scores complete words, with a penalty for partial words that no known word begins with.
+    """A language model that scores complete words and penalises partial words that are not prefixes of known words.
 
     Attributes:
         model: The language model.
         alpha: The weight of log P.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of an unknown word, and to the score of a partial unknown word.
-        score_boundary: Whether texts start in the sentence-initial state and the end of sentence is scored.
+        score_boundary: Whether to start in the sentence-initial state and score the end of sentence.
         words: The known words.
     """
 
@@ -82,7 +82,7 @@ class WordScorer:
         return self.model.order
 
     def set_weights(self, score_boundary: bool, **weights: float) -> None:
-        """Sets `score_boundary` and some of the numbers `alpha`, `beta` and `unk_score_offset`.
+        """Sets `score_boundary` and any of `alpha`, `beta` and `unk_score_offset`.
 
         Raises:
             BadInput: A number is not finite, or `score_boundary` is True and the model has no end-of-sentence token.
@@ -109,7 +109,7 @@ class WordScorer:
     def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
         """Returns log P (nats) of a word in a state, and the next state."""
         after = kenlm.State()
-        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, because alpha may be 0
+        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, in case alpha is 0
         if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
         return log10_p * _LOG_10, after
@@ -129,7 +129,7 @@ class WordScorer:
 
 
 class WordCounter:
-    """The scorer of a search without a language model: a constant score for each word.
+    """A scorer for decoding without a language model, with a constant score for each word.
 
     Attributes:
         beta: The score added for each word.
@@ -169,8 +169,9 @@ class Hotwords:
 
     Attributes:
         words: The words.
-        prefix_boosts: Prefix of a hotword -> its provisional boost: the weight, times the fraction of the characters of
-            the shortest such hotword. Empty if the weight is not positive.
+        prefix_boosts: Prefix of a hotword -> its provisional boost: the weight times the fraction of the hotword that
+            the prefix covers. If several hotwords have this prefix, the shortest counts. Empty if the weight is not
+            positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:

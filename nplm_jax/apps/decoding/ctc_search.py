@@ -22,7 +22,7 @@ class Result(NamedTuple):
         text: The text.
         path: The labels of the most probable alignment, one per frame.
         logit_score: The log-probability of all alignments, nats.
-        log_p: Log P of the words and of the end of sentence under the language model, nats.
+        log_p: Log P of the words and the end of sentence under the language model, nats.
         score: The total score.
     """
 
@@ -47,7 +47,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     lm = prefixes.lm
     first = np.zeros(1, np.int64)
     beams = Beams(first, first, np.full(1, prefixes.blank), np.zeros(1), np.zeros(1), first)
-    steps: list[tuple[np.ndarray, np.ndarray]] = []  # the parents and the labels of the hypotheses of each frame
+    steps: list[tuple[np.ndarray, np.ndarray]] = []  # parents and labels of the hypotheses in each frame
     for log_p_N in log_p_FxN:
         beams = _advance(prefixes, beams, log_p_N, limits)
         steps.append((beams.parent_B, beams.last_B))
@@ -99,10 +99,10 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
 
 
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
-    """Returns the indices of the hypotheses kept because of hotwords, at most `beam_width`.
+    """Returns the indices of the hypotheses to keep because of hotwords, at most `beam_width`.
 
-    Only hypotheses that are better both with and without boosts can displace a hypothesis: a single one that is better
-    by more than `beam_prune_logp`, or `beam_width` of them.
+    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: by one that is better
+    by more than `-beam_prune_logp`, or by `beam_width` others.
 
     Args:
         score_G: The scores without hotwords.
@@ -110,7 +110,7 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
         limits: The pruning thresholds.
     """
     prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
-    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores that are better by more
+    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores better by more than -prune
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
     # The first `beam_width` displace all hypotheses with lower boosted scores.

@@ -6,11 +6,12 @@
     text = decoder.decode(logits)
 
 The score of a hypothesis is the log-probability of all its alignments, plus `alpha` times log P (nats) of its words and
-of the end of sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
+the end of sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
 outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
 `unigrams`; beyond six characters, the penalty grows in proportion to the length.
-Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight, times
-the fraction of its characters. Boosts keep additional hypotheses and never count in a result.
+
+Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost, the weight times
+the fraction of its characters. Boosts keep additional hypotheses in the beam and are not part of a result's score.
 
 Dims: F frames, N labels.
 
@@ -184,12 +185,12 @@ class BeamSearchDecoderCTC:
 
         Args:
             logits: Probabilities, log-probabilities or logits of the labels, F x N; each frame is normalised. If all
-                values are in [0, 1], they are probabilities, and each frame must sum to one up to rounding in float16,
+                values are in [0, 1], they are probabilities, and each frame must sum to one, up to rounding in float16,
                 bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
             beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
             token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
-            prune_history: Whether to keep only the best of the hypotheses that the model cannot distinguish.
+            prune_history: Whether to keep only the best of hypotheses that the language model cannot distinguish.
             hotwords: Words or phrases to boost, known to the model or not. A warning lists words that the labels cannot
                 spell. Hotwords keep up to `beam_width` additional hypotheses.
             hotword_weight: The score added for each complete hotword.
@@ -238,7 +239,7 @@ class BeamSearchDecoderCTC:
     def _search(
         self, logits: np.ndarray, limits: Limits, hotwords: Hotwords, state: kenlm.State | None
     ) -> list[Result]:
-        """Validates the arguments of `decode` and `decode_beams`, and searches."""
+        """Validates the arguments of `decode` and `decode_beams`, and runs the search."""
         limits.check()
         lm, allowed = self._language_model, 'must be None or, with a model, the last_lm_state of a result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
@@ -263,14 +264,14 @@ def build_ctcdecoder(
     """Returns a CTC beam search decoder.
 
     Args:
-        labels: The labels of the acoustic model in the order of its outputs, characters or subwords. The space is ' '
-            or `|`. The blank is '', `<pad>`, `[PAD]` or `_`; if there is none, it is the column after the last label.
+        labels: The characters or subwords of the acoustic model, in the order of its outputs. The space is ' ' or `|`.
+            The blank is '', `<pad>`, `[PAD]` or `_`; if there is none, it is the column after the last label.
         kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument; None to decode without a language model.
         unigrams: The known words; default: the vocabulary of the model.
         alpha: The weight of log P of the words.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of unknown words.
-        lm_score_boundary: Whether texts start in the sentence-initial state and the end of sentence is scored.
+        lm_score_boundary: Whether to start in the sentence-initial state and score the end of sentence.
         kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
 
     Raises:
@@ -289,6 +290,6 @@ def build_ctcdecoder(
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
     example = min(lm.words, default='')
-    allowed = f'cannot spell any word of the model, such as {example!r}; do upper and lower case match?'
+    allowed = f'cannot spell any word of the model, such as {example!r}; check upper and lower case'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)

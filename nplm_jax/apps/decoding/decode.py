@@ -9,9 +9,9 @@ RUN may also be an ARPA file. Input files:
     --lexicon     lines `word l a b e l s |`; a word may have several lines
     --references  lines `UTTERANCE words`; requires the package rapidfuzz
 
-With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search finds any words that the labels
-spell and penalises out-of-vocabulary words. Prints `UTTERANCE words`, separated by a tab; with --references, the word
-error rate on stderr; with --tune, the best weights as flags.
+With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search allows all words that the labels
+can spell and penalises out-of-vocabulary words. Prints lines `UTTERANCE words`, separated by a tab. With --references,
+also prints the word error rate to stderr. With --tune, prints the best weights as flags instead of the words.
 """
 
 import argparse
@@ -36,10 +36,10 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
-_TOLERANCE = 0.05  # of the sum of the probabilities of a frame; allows rounding to bfloat16
+_TOLERANCE = 0.05  # maximum deviation of a frame's sum of probabilities from 1; allows rounding to bfloat16
 _EXPECTED = 'expected natural log-probabilities (log_softmax), frames x labels'
 _SILENCE = '|'
-_ROUNDS = 2  # of --tune: tune on the results of the search, then search again
+_ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of a search, and searches again
 
 
 def define(parser: Parser) -> None:
@@ -49,7 +49,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help=emissions)
     labels = 'labels of the acoustic model, one per line; required'
     parser.add_argument('--labels', required=True, metavar='FILE', help=labels)
-    parser.add_argument('--lexicon', default='', metavar='FILE', help='spellings of words; default: any words')
+    parser.add_argument('--lexicon', default='', metavar='FILE', help='spellings of words; default: allow all words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'mixture weights of several runs, as in nplm score; default: equal'
@@ -58,7 +58,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--word_score', type=float, default=0.0, help='score added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank label")
     parser.add_argument('--silence', default=_SILENCE, help='label that separates words')
-    parser.add_argument('--beam_width', type=int, default=50, help='number of hypotheses to keep')
+    parser.add_argument('--beam_width', type=int, default=50, help='maximum number of hypotheses after each frame')
     parser.add_output('file to write the words or the weights to; default: stdout')
 
 
@@ -80,7 +80,7 @@ def main(flags: argparse.Namespace) -> None:
     mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
     model = Model(flags.runs if mixed else flags.runs[0], mixed)
     if lexicon and (unknown := sum(word not in model for word in lexicon)):
-        words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are unknown and are scored as {RARE}'
+        words = f'{unknown:,} of {len(lexicon):,} words in the lexicon are unknown and scored as {RARE}'
         print(words, file=sys.stderr)
     chosen = decoder.Weights(flags.lm_weight, flags.word_score)
 
@@ -134,7 +134,7 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
 
 
 def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.ndarray]:
-    """Reads the file of --emissions.
+    """Reads the --emissions file.
 
     Args:
         flags: The flags of `nplm decode`.
@@ -167,7 +167,7 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
 
 
 def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]) -> dict[str, list[str]]:
-    """Reads the file of --references.
+    """Reads the --references file.
 
     Args:
         flags: The flags of `nplm decode`.

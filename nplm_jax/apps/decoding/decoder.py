@@ -6,11 +6,11 @@
     best = decoder.decode(emissions)[0]
 
 The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times the log-probability of
-its words and of the end of sentence, plus `word_score` for each word. All logarithms are natural.
+its words and the end of sentence, plus `word_score` for each word. All logarithms are natural.
 
-With a lexicon, a partial word is scored as its best completion, by log P at the beginning of a sentence. Without a
-lexicon, silences separate words, or subwords starting with `▁` begin them, and unknown words get the penalty of
-`build_ctcdecoder`.
+With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. Without a
+lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are penalised
+as in `build_ctcdecoder`.
 
 Dims: F frames, N tokens, A hypotheses of all lists.
 """
@@ -37,7 +37,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Weights of the language model and of the number of words, relative to the emissions.
+    """Weights of the language model and the number of words, relative to the emissions.
 
     Attributes:
         lm_weight: The weight of log P of the words.
@@ -56,7 +56,7 @@ class Hypothesis:
         words: The words.
         score: The total score.
         emission: The log-probability of all alignments, nats.
-        log_p: Log P of the words and of the end of sentence under the language model, nats.
+        log_p: Log P of the words and the end of sentence under the language model, nats.
     """
 
     words: tuple[str, ...]
@@ -89,8 +89,8 @@ class Decoder:
             model: The language model; None to decode without one.
             tokens: The tokens of the acoustic model, in the order of its outputs.
             lexicon: The spellings of each word in tokens. Words unknown to the model are scored as `<unk>`. None allows
-                any words that the tokens spell.
-            weights: The weights of the language model and of the number of words.
+                all words that the tokens can spell.
+            weights: The weights of the language model and the number of words.
             blank: The CTC blank.
             silence: The token that separates words.
             beam_width: The maximum number of hypotheses to keep after each frame.
@@ -161,7 +161,7 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
     start_F, num_words = np.array([1.0, 1.0, 0.0]), sum(map(len, references))
     (emission, lm, word), edits = reranking.tune(scores_AxF, groups, edits_A, start_F)
-    if emission <= 0:  # a search cannot use a negative weight of the emissions
+    if emission <= 0:  # a search cannot use a negative emission weight
         return Weights(), reranking.first_edits(scores_AxF @ start_F, groups, edits_A) / num_words
     return Weights(lm / emission, word / emission), edits / num_words
 

@@ -28,7 +28,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
         return
     path, target = lm.model.path, folder / LANGUAGE_MODEL
     if isinstance(path, list):
-        raise BadInput('kenlm_model', 'is a mixture, which has no single file to save', value=path)
+        raise BadInput('kenlm_model', 'must be one model; a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
     target.mkdir(exist_ok=True)
     write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput, require
 
-_MIN_P = 1e-15  # the minimum probability of a label
-_ROUNDING = 2**-7  # rounding error of a sum of bfloat16 probabilities: of the softmax and of its results
+_MIN_P = 1e-15  # minimum probability of a label
+_ROUNDING = 2**-7  # rounding error of a sum of bfloat16 probabilities, from the softmax and from its results
 _MAX_MISSING = 0.1  # maximum deviation of a sum of probabilities from 1
 
 
@@ -18,10 +18,10 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
     """Converts logits, probabilities or log-probabilities to natural log-probabilities.
 
     Args:
-        logits: Probabilities, log-probabilities or logits of the labels, F x N. Values that are all in [0, 1] are
+        logits: Probabilities, log-probabilities or logits of the labels, F x N. If all values are in [0, 1], they are
             probabilities.
-        num_labels: N.
-        name: The key of error messages.
+        num_labels: The number of labels, N.
+        name: The key in error messages.
 
     Returns:
         Normalised log-probabilities, float64, F x N.
@@ -35,11 +35,11 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
         raise BadInput(name, 'must be numbers, frames x labels') from None
     shape = values_FxN.shape
     require(len(shape) == 2, name, shape, f'must have two dimensions, frames x {num_labels} labels')
-    transposed = '; is the array transposed?' if shape[0] == num_labels else ''
+    transposed = '; the array may be transposed' if shape[0] == num_labels else ''
     allowed = f'must have {num_labels} columns, one per label including the blank{transposed}'
     require(shape[1] == num_labels, name, shape, allowed)
     finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
-    require(finite, name, shape, 'must not contain NaN or infinity, nor a frame with only -infinity')
+    require(finite, name, shape, 'must not contain NaN, infinity or a frame with only -infinity')
     if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
         return _log_of_probabilities(values_FxN, name)
     log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
@@ -50,8 +50,8 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
     """Returns the logarithms of normalised probabilities. Raises BadInput if a frame is not a distribution.
 
     Rounding a distribution over N labels changes its sum by at most 2^-8 in bfloat16, by less in float16, and by up to
-    N / 510 in uint8 (multiples of 1 / 255). For large N the tolerance is limited, because such a deviation would rather
-    indicate missing labels.
+    N / 510 in uint8 (multiples of 1 / 255). The tolerance has an upper limit for large N, where a larger deviation is
+    more likely to mean that labels are missing.
     """
     advice = 'values in [0, 1] are probabilities; remove padding, or pass log-probabilities'
     check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)

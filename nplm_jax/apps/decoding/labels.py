@@ -1,6 +1,6 @@
-"""Labels of a CTC model: characters, or subwords that mark word beginnings by `▁` or continuations by `##`.
+"""Labels of a CTC model: characters, or subwords that mark word beginnings with `▁` or continuations with `##`.
 
-The rules are those of pyctcdecode, for labels of NeMo and of transformers.
+Follows the rules of pyctcdecode for labels from NeMo and transformers.
 """
 
 import dataclasses

@@ -18,7 +18,7 @@ Lexicon = Mapping[str, Sequence[Sequence[str]]]  # word -> its spellings in toke
 
 
 class Trie:
-    """A trie of the spellings of a lexicon. Node 0 is the root.
+    """A trie of the spellings in a lexicon. Node 0 is the root.
 
     Attributes:
         words: The words that end at each node.
@@ -119,6 +119,6 @@ class LexiconPrefixes(Prefixes):
         return Candidates(parent_C, label_C, text_C, part_C)
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of hypotheses without a partial word; if all have one, of all hypotheses without it."""
+        """Returns the texts of hypotheses without a partial word. If all have one, drops the partial words."""
         indices = np.flatnonzero(beams.part_B == 0) if (beams.part_B == 0).any() else np.arange(len(beams.part_B))
         return [(self.texts[number], index) for number, index in zip(beams.text_B[indices].tolist(), indices.tolist())]

@@ -1,10 +1,10 @@
 """Re-ranking of n-best lists in the formats of Moses and Kaldi.
 
-Moses: `id ||| words ||| scores ||| ...`. Spaces around the separators are not part of a field. An empty second field is
-an empty sentence. Kaldi: lines `UTTERANCE-N words`, and files with lines `UTTERANCE-N cost`, as written by
-`nbest-to-linear`.
+A line in Moses format is `id ||| words ||| scores ||| ...`. Spaces around separators are ignored. An empty second field
+is an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
+`UTTERANCE-N cost`, as written by `nbest-to-linear`.
 
-Dims: A alternatives of all lists, F scores of each.
+Dims: A alternatives of all lists, F scores of an alternative.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Alternative:
         scores: The scores from the list, in the order of the score weights.
         reference: The reference words; empty without --tune.
         log10_p: Log10 P of the words under the model.
-        total: The weighted sum by which alternatives are ranked.
+        total: The weighted sum that ranks the alternatives.
     """
 
     fields: Sequence[str]
@@ -53,7 +53,7 @@ class Alternative:
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """The weights of the terms of an alternative's total.
+    """Weights of the terms in an alternative's total.
 
     Attributes:
         model: The weight of log10 P.
@@ -75,7 +75,8 @@ class Weights:
         text, problem = flags.score_weights, 'must be comma-separated finite numbers'
         scores = finite_numbers(text.split(',') if text else (), '--score_weights', problem, text)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
-        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'cannot be combined with given weights')
+        allowed = 'cannot be combined with --model_weight, --word_weight or --score_weights'
+        require(not flags.tune or weights == cls(), '--tune', flags.tune, allowed)
         return weights
 
     def to_flags(self) -> str:
@@ -175,11 +176,12 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
     Args:
         alternatives: The alternatives, with their references.
-        log10_p: Log10 P of each alternative by the model.
+        log10_p: Log10 P of each alternative under the model.
 
     Returns:
-        The weights, and the word error rates of four selections: the first alternatives (`1-best`), the most likely by
-        the model (`LM only`), the best by the tuned weights (`tuned`), and those with the fewest errors (`oracle`).
+        The weights, and the word error rates of four selections: the first alternatives (`1-best`), the most likely
+        under the model (`LM only`), the best with the tuned weights (`tuned`), and those with the fewest errors
+        (`oracle`).
     """
     rows: dict[str, list[int]] = {}
     for row, alternative in enumerate(alternatives):
@@ -203,11 +205,11 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
     """Sorts the alternatives of each id by their totals, best first. Ids keep the order of their first lines.
 
-    Alternatives with probability zero rank as if far less likely than all others; see `reranking.finite`.
+    Alternatives with probability zero count as far less likely than all others; see `reranking.finite`.
 
     Args:
         alternatives: The alternatives.
-        log10_p: Log10 P of each alternative by the model.
+        log10_p: Log10 P of each alternative under the model.
         weights: The weights of the totals.
     """
     scored = []

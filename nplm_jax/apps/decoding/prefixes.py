@@ -1,4 +1,4 @@
-"""The prefix table of a CTC beam search: texts of complete words, and partial words, with their scores.
+"""Prefix table of a CTC beam search: texts of complete words, partial words, and their scores.
 
 Dims: N labels, B hypotheses, C candidates.
 """
@@ -43,7 +43,7 @@ class Beams(NamedTuple):
     """Hypotheses, best first.
 
     Attributes:
-        text_B: The index of the text of each hypothesis, int64.
+        text_B: The text index of each hypothesis, int64.
         part_B: The index of its partial word, int64.
         last_B: Its label in the last frame, on its most probable alignment.
         logit_B: The log-probability of all its alignments, nats.
@@ -60,7 +60,7 @@ class Beams(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Hypotheses extended by one frame; several candidates may be equal.
+    """Hypotheses extended by one frame, which may contain duplicates.
 
     Attributes:
         parent_C: The index of the parent hypothesis of each candidate.
@@ -76,16 +76,16 @@ class Candidates(NamedTuple):
 
 
 class Text:
-    """A text of complete words, as a node of a tree.
+    """A text of complete words, as a node in a tree.
 
     Attributes:
         number: The index in `Prefixes.texts`.
         parent: The text without its last word; None for the empty text.
         word: The last word.
         log_p: Log P of the words under the language model, nats.
-        score: The score by the language model: `alpha` times log P plus `beta` for each word.
-        bonus: The score by hotwords.
-        state: The state of the language model after the words.
+        score: The language model score: `alpha` times log P plus `beta` for each word.
+        bonus: The hotword score.
+        state: The language model state after the words.
         children: Word -> the text extended by this word.
     """
 
@@ -98,7 +98,7 @@ class Text:
         self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns the last words, at most `most`, in reading order."""
+        """Returns up to `most` of the last words, in reading order."""
         words: list[str] = []
         text = self
         while text.parent is not None and len(words) < most:
@@ -118,11 +118,11 @@ class Prefixes(abc.ABC):
         blank: The index of the CTC blank.
         num_labels: The number of labels.
         texts: The texts of complete words; the first one is empty.
-        text_scores: The score of each text by the language model.
-        text_bonuses: The score of each text by hotwords.
+        text_scores: The language model score of each text.
+        text_bonuses: The hotword score of each text.
         text_contexts: The index of the last words of each text, on which the scores of further words depend.
-        part_scores: The score of each partial word by the language model; the first partial word is empty.
-        part_bonuses: The provisional boost of each partial word by hotwords.
+        part_scores: The language model score of each partial word; the first partial word is empty.
+        part_bonuses: The provisional hotword boost of each partial word.
     """
 
     part_scores: array.array[float] | np.ndarray
@@ -148,7 +148,7 @@ class Prefixes(abc.ABC):
             limits: The pruning thresholds.
 
         Returns:
-            The candidates, including hypotheses that stay unchanged by a blank or a repeated label.
+            The candidates, including hypotheses that a blank or a repeated label leaves unchanged.
         """
 
     @abc.abstractmethod
@@ -172,7 +172,7 @@ class Prefixes(abc.ABC):
         return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
-        """Extends each text by its word, with one batch of language model states. Returns the indices of the texts."""
+        """Extends each text by its word, in one batch of the language model. Returns the indices of the texts."""
         self.lm.look_up([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 

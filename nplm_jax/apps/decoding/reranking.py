@@ -5,8 +5,8 @@ best alternative of a list changes only where two lines of the upper envelope in
 therefore known exactly for all values of the weight. The search optimises one weight after another until none improves,
 from several starting points because it may end in a local optimum.
 
-Dims: A alternatives of all lists, K alternatives of one list, F scores of each, I intervals of a weight, R random
-starts.
+Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
+random starts.
 
 References:
     Och, Minimum error rate training in statistical machine translation, ACL 2003.
@@ -20,8 +20,8 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput
 
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
-_IMPOSSIBLE = -1e20  # smaller log P stand for probability zero: -inf, or -1e30 in a search
-_PENALTY = 100.0  # log P of probability zero, relative to the smallest finite log P
+_IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
+_PENALTY = 100.0  # smallest finite log P minus the log P that replaces probability zero
 _RANDOM_STARTS = 4  # searches besides the one from the given weights
 
 
@@ -35,7 +35,7 @@ def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
 
 
 def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Replaces log P of probability zero by a finite number below all others."""
+    """Replaces the log P of probability zero with a finite number below all others."""
     log_p_A = np.asarray(log_p_A, np.float64)
     is_possible_A = log_p_A > _IMPOSSIBLE
     return np.where(is_possible_A, log_p_A, log_p_A.min(initial=0, where=is_possible_A) - _PENALTY)
@@ -48,16 +48,16 @@ def tune(
 
     Args:
         scores_AxF: The scores of the alternatives.
-        lists: The rows of the alternatives of each list.
+        lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
         start_F: The weights at which the first search starts; the others start at random weights.
 
     Returns:
-        The best weights, normalised to absolute values that sum to one, and the total edits of the best alternatives.
-        These are `start_F` and its edits if the search finds nothing better.
+        The best weights, scaled so that their absolute values sum to one, and the total edits of the best alternatives.
+        If the search finds nothing better, these are `start_F` and its edits.
     """
     std_F = scores_AxF.std(axis=0)
-    scale_F = np.where(std_F > 0, std_F, 1)  # scores of equal variance
+    scale_F = np.where(std_F > 0, std_F, 1)  # gives all scores unit variance
     scaled_AxF = scores_AxF / scale_F[None, :]
     random_RxF = np.random.default_rng(0).normal(size=(_RANDOM_STARTS, len(start_F))) * (std_F > 0)
     starts = [start_F * scale_F, *random_RxF]
@@ -91,7 +91,7 @@ def search_line(
     Args:
         offsets_A: The totals at t = 0.
         slopes_A: The slopes of the totals.
-        lists: The rows of the alternatives of each list.
+        lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
 
     Returns:
@@ -117,7 +117,7 @@ def search_line(
 
 
 def upper_envelope(offsets_K: np.ndarray, slopes_K: np.ndarray) -> list[tuple[float, int]]:
-    """Returns the upper envelope of lines offset + t * slope: (start t, index) of each highest line, by rising t."""
+    """Returns the upper envelope of the lines offset + t * slope: (start t, line index) of each segment, by t."""
     envelope: list[tuple[float, int]] = []
     for i in np.lexsort((-np.arange(len(offsets_K)), offsets_K, slopes_K)).tolist():
         start = -math.inf

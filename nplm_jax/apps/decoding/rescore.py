@@ -1,21 +1,21 @@
-"""Re-ranks n-best lists in Moses or Kaldi format with models and with the scores in the lists.
+"""Re-ranks n-best lists in Moses or Kaldi format with language models and the scores in the lists.
 
     nplm rescore runs/NAME --score_weights=1,0.5 < alternatives
     nplm rescore runs/NAME --tune=references < alternatives
 
-Reads lines `id ||| words ||| scores ||| ...`, the Moses format; only the first two fields are required. Spaces around
-the separators are not part of a field. Without --end, an empty sentence has a log10p of 0. Prints the alternatives of
-each id, the most likely first, with ` ||| log10p` appended. With --score_weights, sorts the alternatives by their total
-and appends ` ||| log10p ||| total`. The total is --model_weight times log10p, plus --word_weight times the number of
-words, plus the weighted sum of the numbers in the third field (names such as `LM0=` are skipped).
+Reads lines in Moses format, `id ||| words ||| scores ||| ...`; only the first two fields are required. Spaces around
+separators are ignored. Without --end, the log10p of an empty sentence is 0. Prints the alternatives of each id, the
+most likely first, with ` ||| log10p` appended. With --score_weights, sorts the alternatives by their total and appends
+` ||| log10p ||| total`. The total is --model_weight times log10p, plus --word_weight times the number of words, plus
+the weighted sum of the numbers in the third field (names such as `LM0=` are skipped).
 
---format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from the files of --score_files;
-Kaldi's nbest-to-linear writes both. Costs need negative weights. Prints the lines in the new order.
+--format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from --score_files. Kaldi's
+nbest-to-linear writes both. Costs need negative weights. Prints the lines in the new order.
 
 --tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimises the word error
 rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five starting
 points. It requires the package rapidfuzz. FILE has one reference per id: in Moses format, line N + 1 is the reference
-of id N; in Kaldi format, a line is `UTTERANCE words`. Report results on lists other than those used for tuning.
+of id N; in Kaldi format, a line is `UTTERANCE words`. Report results on lists that were not used for tuning.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the lists')
     files = 'files of scores for --format=kaldi, such as ac.txt,lm.txt; default: none'
     parser.add_argument('--score_files', default='', help=files)
-    tune_help = 'tune and print the weights, using the references in this file; default: re-rank'
+    tune_help = 'tune the weights on the references in this file and print them; default: re-rank'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)

@@ -1,4 +1,4 @@
-"""Lexicon-free decoding: a prefix table of any words that labels spell.
+"""Lexicon-free decoding: a prefix table of all words that the labels can spell.
 
 Dims: N labels, B hypotheses, U distinct partial words, K labels of a frame.
 """
@@ -22,7 +22,7 @@ class SpelledPrefixes(Prefixes):
     """A prefix table without a lexicon.
 
     Attributes:
-        parts: The partial words: the characters, and whether the next label begins a new word.
+        parts: The characters of each partial word, and whether the next label begins a new word.
     """
 
     part_scores: array.array[float]
@@ -45,7 +45,7 @@ class SpelledPrefixes(Prefixes):
         self.parts = [('', False)]
         self.part_scores, self.part_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
         self._numbers = {('', False): 0}
-        # Partial word -> the partial word after each label, or -1 if it is not computed yet.
+        # Partial word -> the partial word after each label, or -1 if not yet computed.
         self._rows: dict[int, np.ndarray] = {}
 
     def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
@@ -72,7 +72,7 @@ class SpelledPrefixes(Prefixes):
         return Candidates(*(x_BxK.ravel() for x_BxK in (parent_BxK, label_BxK, text_BxK, part_BxK)))
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of all hypotheses, whose partial words become complete."""
+        """Returns the texts of all hypotheses, with their partial words as complete words."""
         numbers = zip(beams.text_B.tolist(), beams.part_B.tolist())
         return [(self.complete(self.texts[t], self.parts[p][0]), index) for index, (t, p) in enumerate(numbers)]
 
@@ -98,7 +98,7 @@ class SpelledPrefixes(Prefixes):
 
 
 def word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
-    """Returns the frames of each word of an alignment: (first frame, last frame + 1)."""
+    """Returns the frames of each word in an alignment, (first frame, last frame + 1)."""
     found: list[tuple[int, int]] = []
     is_open, last, before = False, -1, Label('')
     for frame, number in enumerate(path):

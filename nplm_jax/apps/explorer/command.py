@@ -1,20 +1,20 @@
-"""Explore trained models in a browser.
+"""Explores trained models in a browser.
 
     nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
 
-Opens a local page: type a prompt and see the next words predicted by each model and by their mixture; weight the models
-with sliders; click a word to append it and to see its neighbours on a map of the networks' features; see the surprisal
-of each word under each model; let a model continue the text. The address of the page restores its state; the page lists
-its keyboard shortcuts. Requires NiceGUI and scikit-learn (pip install "nplm-jax[explore]") but no internet. Ctrl-C
-stops the server.
+Opens a local page. For the text that you type, it shows the next words predicted by each model and by their mixture,
+and the surprisal of each word under each model. Sliders set the mixture weights. A click on a word appends it and shows
+its neighbours on a map of the networks' features. Any model can continue the text. The address of the page restores its
+state, and the page lists its keyboard shortcuts. Requires NiceGUI and scikit-learn (pip install "nplm-jax[explore]")
+but no internet connection. Ctrl-C stops the server.
 
 --tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
-context that you type, and the training curve, also during training. An n-gram run is shown for comparison if given.
+context that you type, and the training curve, even during training. With a second, n-gram run, the tour also shows its
+predictions for comparison.
 
---tour --output=FILE.html writes the tour of one finished run as a file for any browser, which needs neither this
-program nor a server.
+--tour --output=FILE.html writes the tour of one finished run to a file that opens in any browser without a server.
 
-The server accepts only the host names of this machine and --host. It has no password.
+The server accepts only requests that name this machine or --host. It has no password.
 """
 
 import argparse
@@ -34,11 +34,9 @@ def define(parser: Parser) -> None:
     parser.add_model_flags()
     host = 'address to listen on; default: 127.0.0.1, this machine only'
     parser.add_argument('--host', default='127.0.0.1', help=host)
-    parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
+    parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free port; default: 8080')
     parser.add_switch('--no_browser', 'print the address without opening a browser')
-    what = (
-        'show the tour of one run of model.family=nplm, finished or in training, with at most one n-gram run beside it'
-    )
+    what = 'show the tour of one run with model.family=nplm, finished or in training, and optionally one n-gram run'
     parser.add_switch('--tour', what)
     parser.add_output('file to write the tour to; default: serve it', metavar='FILE.html')
 
@@ -46,15 +44,15 @@ def define(parser: Parser) -> None:
 def main(flags: argparse.Namespace) -> None:
     """Loads the models and serves the page until Ctrl-C."""
     require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
-    mixed = 'must not be given with --tour, which mixes no models'
+    mixed = 'cannot be used with --tour, which mixes no models'
     require(not (flags.tour and flags.weights), '--weights', flags.weights, mixed)
     if flags.output:
-        require(flags.tour, '--output', flags.output, 'must be given with --tour')
+        require(flags.tour, '--output', flags.output, 'requires --tour')
         path, page = expand('--output', flags.output), static_tour.render(Tour.load(flags.runs))
         write_atomically(path, page)
         print(f'{path}: {len(page.encode()):,} bytes')
         return
-    with server.listen(flags.host, flags.port) as listener:  # first: reports a port in use before loading the models
+    with server.listen(flags.host, flags.port) as listener:  # fails before models load if the port is in use
         require_package('nicegui', server.EXTRA)
         if flags.tour:
             tour = Tour.load(flags.runs)

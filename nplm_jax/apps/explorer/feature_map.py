@@ -1,4 +1,4 @@
-"""The map of a network's word features: words as points in the plane, as the options of an ECharts scatter plot.
+"""Map of a network's word features, as the options of an ECharts scatter plot.
 
 Dims: V vocabulary, M features per word, F frequent words, R other words, A frequent words near a word.
 """
@@ -13,13 +13,13 @@ from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import embeddings
 
-NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it
-TINY = 30  # words of a vocabulary all of whose words are named
-NUM_ANCHORS = 3  # frequent words between which another word lies
-SHARPNESS = 10.0  # how much closer it lies to the most similar of them
-T_SNE_AXES = 't-SNE: close words are similar, directions mean nothing', ''
+NUM_POINTS = 400  # number of frequent words on the map, besides the selected word and its neighbours
+TINY = 30  # maximum size of a vocabulary whose words all have labels
+NUM_ANCHORS = 3  # number of frequent words that determine the position of another word
+SHARPNESS = 10.0  # scale of similarities in the softmax weights of these words
+T_SNE_AXES = 't-SNE: nearby words are similar; directions have no meaning', ''
 COLOURS = {'frequent word': '#64748b', 'neighbour': '#2f7de1', 'selected word': '#ea580c'}
-POINT_SIZES = 4, 14  # pixels, of the rarest and of the most frequent word on the map
+POINT_SIZES = 4, 14  # sizes of the rarest and the most frequent word on the map (pixels)
 MARKED_SIZE = 10  # minimum size of the selected word and its neighbours (pixels)
 
 
@@ -36,10 +36,10 @@ class FeatureMap(NamedTuple):
 
 
 def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
-    """Places the most frequent words by t-SNE: words with similar features, by cosine, lie close together.
+    """Places the most frequent words with t-SNE, so words with similar features (by cosine) are close together.
 
-    Any other word lies between the most similar frequent words. One or two features per word are drawn directly, and
-    so are the first two of a vocabulary with fewer than four words.
+    Every other word is between the most similar frequent words. If there are one or two features or fewer than four
+    words, the first two features are the coordinates.
 
     Raises:
         BadInput: scikit-learn is not installed.
@@ -64,9 +64,9 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
     Args:
         vocabulary: The words, the most frequent first.
-        feature_map: Their positions.
+        feature_map: The positions of the words.
         selected: The selected word; may be unknown.
-        near: Its neighbours.
+        near: The neighbours of the selected word.
     """
     known = [selected] if vocabulary.find(selected) is not None else []
     others = [word for word in near if word != selected]
@@ -80,7 +80,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
-    # Zooms with two fingers or with Ctrl and the wheel, so that the page still scrolls over the map.
+    # Zooming requires two fingers or Ctrl, so the wheel still scrolls the page over the map.
     zoom = {'type': 'inside', 'zoomOnMouseWheel': 'ctrl', 'preventDefaultMouseMove': False}
     return {
         'animationDuration': 300,
@@ -94,7 +94,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
 
 def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
-    """Returns a word's point, whose size falls with the logarithm of its rank, like frequency by Zipf's law."""
+    """Returns a word's point, whose size decreases linearly with the logarithm of its rank."""
     i = vocabulary.find(word)
     assert i is not None, word
     smallest, largest = POINT_SIZES
@@ -107,7 +107,7 @@ def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: b
 def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is_tiny: bool) -> dict[str, Any]:
     """Returns the points of one colour.
 
-    If a word is selected, frequent words fade. Unless the vocabulary is tiny, they are named only on hover.
+    If a word is selected, frequent words fade and, unless the vocabulary is tiny, have labels only on hover.
     """
     faded = any_marked and name == 'frequent word'
     return {
@@ -125,7 +125,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is
             'fontSize': 12,
             'minMargin': 6,  # the page's font is wider than the one that ECharts measures
         },
-        # All words of a tiny vocabulary are named, one below another where they would overlap.
+        # All words of a tiny vocabulary have labels, which move down where they would overlap.
         'labelLayout': {'moveOverlap': 'shiftY'} if is_tiny else {'hideOverlap': name != 'selected word'},
         'emphasis': {'label': {'show': True, 'fontSize': 15, 'fontWeight': 'bold'}},
         'z': 2 + list(COLOURS).index(name),

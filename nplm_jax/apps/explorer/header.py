@@ -1,4 +1,4 @@
-"""Header of the explorer's page: title, link button, list of keys, and light or dark colours."""
+"""Header of the explorer's page: title, link button, keyboard shortcuts, and light or dark colours."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ KEYS = {
     '↑ ↓': 'in the text field: choose a word of the framed list',
     'Enter': 'in the text field: append the chosen word',
 }
-NEXT_THEME = {None: False, False: True, True: None}  # by the value of `ui.dark_mode`: the system's colours, light, dark
+NEXT_THEME = {None: False, False: True, True: None}  # values of `ui.dark_mode`; None follows the system
 
 
 def build_header(models: LoadedModels) -> None:
@@ -42,13 +42,13 @@ def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> Any:
 
 
 def _copy_link() -> None:
-    """Copies the address from the browser."""
+    """Copies the address of the page to the clipboard."""
     ui.run_javascript('navigator.clipboard.writeText(location.href)')
     ui.notify('The link restores the text, the weights and the selected word.', type='positive')
 
 
 def _keys() -> Any:
-    """Returns the list of keys, closed."""
+    """Returns the closed dialog that lists the keyboard shortcuts."""
     with ui.dialog() as dialog, ui.element('div').classes('panel'):
         parts.tagged('h2', 'Keys')
         with ui.element('div').classes('grid gap-x-4 gap-y-2 items-baseline').style('grid-template-columns: auto 1fr'):

@@ -1,4 +1,4 @@
-"""The explorer's page. Each visitor has a separate text, and an address that stores it."""
+"""Page of the explorer. Each visitor has a separate text, and an address that stores it."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from nplm_jax.utils.packages import OptionalPackage
 
 ui = OptionalPackage('nicegui.ui', 'explore')
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
-NUM_EXPECTED = 5  # words that an explanation lists
+NUM_EXPECTED = 5  # number of words in an explanation
 
 
 @dataclasses.dataclass(eq=False)  # NiceGUI compares pages; no two are equal
@@ -110,7 +110,7 @@ class ExplorerPage:
                     self.source.on_value_change(self._draw_map)
                     self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg')
                     self.chart.classes('map')
-                    # Without Ctrl the wheel scrolls the page; ECharts would take it even where it does not zoom.
+                    # Without Ctrl, the wheel scrolls the page. ECharts would capture it even when it does not zoom.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
 
@@ -150,7 +150,7 @@ class ExplorerPage:
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     def show_next_words(self) -> None:
-        """Shows the most likely next words of each model; the digit keys append those of the framed list."""
+        """Shows the most likely next words of each model. The digit keys append words from the framed list."""
         if not self.scores.words:
             ui.label('No text yet: these words begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
@@ -161,7 +161,7 @@ class ExplorerPage:
                 parts.word_card(*words, view.describe_probability, self.append_word, classes, keys, lit)
 
     def show_neighbours(self) -> None:
-        """Shows the words nearest to the selected one by each network's features."""
+        """Shows the words nearest to the selected word in each network's features."""
         word = self.state.word
         parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
@@ -171,7 +171,7 @@ class ExplorerPage:
                 parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
 
     def _nearest(self) -> list[tuple[str, view.WeightedWords]]:
-        """Returns the words nearest to the selected one, by the name of each network."""
+        """Returns the name of each network and the words nearest to the selected word."""
         models = self.models
         return embeddings.nearest_words(models.vocabulary, models.word_features(), self.state.word, self.state.count)
 
@@ -180,7 +180,7 @@ class ExplorerPage:
         return self.models.tokenize(self.state.text, self.kind, keep_marks=True)
 
     def _summarize(self) -> None:
-        """Summarizes the scores of the text for the page."""
+        """Updates the predictions from the scores of the text."""
         self.predictions = view.summarize(self.models, self.scores, self.state.count, self.state.weights)
 
     def _draw_map(self) -> None:
@@ -228,7 +228,7 @@ class ExplorerPage:
             self.text_field.run_method('focus')
 
     def save_link(self) -> None:
-        """Writes the state into the address, so that the address restores it."""
+        """Writes the state to the address, which restores it."""
         query = self.state.to_query()
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
@@ -237,10 +237,10 @@ class ExplorerPage:
         return self._show_text()
 
     async def _show_text(self) -> None:
-        """Scores and shows the text, unless the visitor has changed it meanwhile."""
+        """Scores and shows the text, unless the visitor changes it in the meantime."""
         words = self.tokenize()
         scores = await self.score(words)
-        if self.text_field.is_deleted or words != self.tokenize():  # the page was closed, or the visitor typed on
+        if self.text_field.is_deleted or words != self.tokenize():  # the page was closed, or the text changed
             return
         self.scores = scores
         if self.state.position is not None and self.state.position > len(words):
@@ -259,7 +259,7 @@ class ExplorerPage:
             self._show_features()
 
     def _explain_word(self, position: int) -> None:
-        """Explains the word at a position of the text, from 1; the same position again closes the explanation."""
+        """Explains the word at a position, from 1. Choosing the same position again closes the explanation."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
             self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])

@@ -13,9 +13,9 @@ from nplm_jax.utils.packages import OptionalPackage, require_package
 
 ui = OptionalPackage('nicegui.ui', 'explore')
 WEB = pathlib.Path(__file__).with_name('web')  # the files of both pages
-MAX_COLOURED = 60  # the last words of a long text
-MAX_BITS = 16  # of surprisal, for the full colour
-DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
+MAX_COLOURED = 60  # maximum number of words shown, the last ones of a long text
+MAX_BITS = 16  # surprisal of the strongest colour (bits)
+DIGIT_KEYS = '1234567890'  # keys that append the first ten words of a list
 _TICKS = {bits: f'1 in {2**bits:,}' if bits else 'certain' for bits in range(0, MAX_BITS + 1, MAX_BITS // 4)}
 _LEGEND = (
     '<div class="scale"></div><div class="ticks quiet">'
@@ -44,7 +44,7 @@ def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click:
     """
 
     def choose(event: Any) -> None:
-        if isinstance(event.args, int) and event.args in places:  # a page's script can send anything
+        if isinstance(event.args, int) and event.args in places:  # a script in the browser can send any value
             on_click(event.args)
 
     element = _component(file)()

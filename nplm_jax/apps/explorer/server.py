@@ -1,6 +1,6 @@
-"""The web server of the explorer's page and of the tour, both FastAPI applications.
+"""Web server of the explorer's page and the tour, which are FastAPI applications.
 
-A lock allows one request to compute at a time, in a thread outside the event loop.
+A lock lets one request at a time compute, in a thread outside the event loop.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ fastapi, ui, uvicorn = (OptionalPackage(name, EXTRA) for name in ('fastapi', 'ni
 responses, staticfiles = (OptionalPackage(f'starlette.{name}', EXTRA) for name in ('responses', 'staticfiles'))
 trustedhost = OptionalPackage('starlette.middleware.trustedhost', EXTRA)
 ALL_ADDRESSES = ('', '0.0.0.0', '::')
-PATIENCE = 60.0  # seconds that a new page may wait for its scores
+PATIENCE = 60.0  # maximum time that a new page waits for its scores (seconds)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
-        hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
+        hint = '; --port=0 selects a free port' if error.errno == errno.EADDRINUSE else ''
         raise BadInput(f'--host={host!r} --port', f'cannot listen there ({error.strerror}){hint}', value=port) from None
 
 
@@ -43,7 +43,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
     """Serves an application until Ctrl-C.
 
     Requests must name `host` or this machine, because any other name may belong to another site (DNS rebinding). A
-    server on all addresses has no name and answers to any.
+    server that listens on all addresses accepts any name.
 
     Args:
         app: The application.
@@ -56,7 +56,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
     own = ['*'] if host in ALL_ADDRESSES else ['127.0.0.1', 'localhost', '[::1]', name]
     app.add_middleware(trustedhost.TrustedHostMiddleware, allowed_hosts=own, www_redirect=False)
     address = f'http://{name}:{listener.getsockname()[1]}'
-    print(f'{address} shows {shows}; Ctrl-C ends it', flush=True)
+    print(f'{address} shows {shows}; press Ctrl-C to stop', flush=True)
     if open_browser:
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
@@ -75,7 +75,7 @@ def page_app(models: LoadedModels, kind: str) -> Any:
 
     @ui.page('/', response_timeout=PATIENCE)
     async def build() -> None:
-        """Lays out the page that a link describes; a new page, with a note, if the link is impossible."""
+        """Lays out the page that a link describes, or a new page with a note if the link is invalid."""
         problem = ''
         try:
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
@@ -90,7 +90,7 @@ def page_app(models: LoadedModels, kind: str) -> Any:
 
 
 def tour_app(tour: Tour, kind: str) -> Any:
-    """Returns the application of the tour: its files, /network?text=TEXT, /units and /training. `kind` as above."""
+    """Returns the application of the tour: its files, /network?text=TEXT, /units and /training. See `page_app`."""
     app, lock = fastapi.FastAPI(openapi_url=None), threading.Lock()
 
     @app.get('/network')

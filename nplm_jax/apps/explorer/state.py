@@ -1,4 +1,4 @@
-"""The state of the explorer's page, and its form in the address, which restores the page."""
+"""State of the explorer's page. The address of the page stores and restores it."""
 
 import contextlib
 import dataclasses
@@ -11,9 +11,9 @@ from nplm_jax.config.checked_fields import check_value
 from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, between
 from nplm_jax.utils.errors import require
 
-MAX_COUNT = 50  # words listed
-MAX_TEXT = 5000  # characters of a text; longer ones are cut, because every model reads it again after each change
-MAX_WORD = 200  # characters of the selected word
+MAX_COUNT = 50  # maximum number of listed words
+MAX_TEXT = 5000  # maximum length of a text (characters); every model rereads the text after each change
+MAX_WORD = 200  # maximum length of the selected word (characters)
 NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # settings of the continuations
 
 
@@ -23,15 +23,15 @@ def _shorter(most: int) -> Check:
 
 @dataclasses.dataclass
 class PageState:
-    """The choices of a visitor. A browser may send any value; setting an impossible one raises BadInput.
+    """The choices of a visitor. A browser may send any value; setting an invalid one raises BadInput.
 
     Attributes:
         text: The text.
         word: The selected word.
         position: The position of the explained word in the text, from 1; None for no word.
         count: The number of listed words.
-        model: The index of the model whose list the keyboard uses; the mixture counts.
-        source: The index of the model that continues the text; the mixture counts.
+        model: The index of the model whose list the keyboard uses, from `LoadedModels.with_mixture`.
+        source: The index of the model that continues the text, from `LoadedModels.with_mixture`.
         weights: The mixture weights; None for the initial mixture.
         words: The number of words of a continuation.
         samples: The number of continuations.
@@ -60,7 +60,7 @@ class PageState:
         super().__setattr__(name, value)
 
     def to_query(self) -> str:
-        """Returns the query of a link, with all differences from a new page; empty for a new page."""
+        """Returns the query of a link, which lists the values that differ from a new page."""
         new = PageState()
         query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:
@@ -69,7 +69,7 @@ class PageState:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], num_models: int) -> Self:
-        """Returns the state in a link. Raises BadInput if a value is impossible.
+        """Returns the state in a link. Raises BadInput if a value is invalid.
 
         Args:
             query: The link's query.
@@ -83,7 +83,7 @@ class PageState:
             require(getattr(state, key) <= last, key, query.get(key), f'must be 0 to {last}')
         if state.weights is not None:
             fit = len(state.weights) == num_models and sum(state.weights) > 0
-            require(fit, 'weights', query['weights'], f'the page has {num_models} models, one of them above 0')
+            require(fit, 'weights', query['weights'], f'must be {num_models} weights, at least one of them above 0')
             state.weights = state.weights if num_models > 1 else None
         return state
 
@@ -99,7 +99,7 @@ _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, i
 
 
 def _read(value: Any, kind: Any, name: str) -> Any:
-    """Returns a checked value. A number comes from an input field or, as text, from a link."""
+    """Converts and checks a value. A number comes from an input field or, as text, from a link."""
     if kind.__origin__ is not str:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)

@@ -1,7 +1,7 @@
 """The tour as one HTML file, which computes the network in the browser and needs no server.
 
-The file holds the page, the vocabulary and the arrays of the network as float16, so probabilities agree with the
-server's to about three digits. `web/static.js` implements `Tour.show`.
+The file contains the page, the vocabulary and the network's arrays. The arrays are float16, so probabilities agree with
+the server's to about three digits. `web/static.js` implements `Tour.show`.
 """
 
 import base64
@@ -26,7 +26,7 @@ def render(tour: Tour) -> str:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
     """
     training = tour.training()
-    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be one run with --output: the network')
+    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be only the run of a network with --output')
     require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
     tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
     are_words = tokenizer.tokens is None and not tokenizer.is_lossless

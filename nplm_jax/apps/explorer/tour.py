@@ -1,4 +1,4 @@
-"""The data of the tour: the paper's network at work on a context, and an n-gram model for comparison. Imports no page.
+"""Data of the tour: the paper's network applied to a context, and an n-gram model for comparison.
 
 Dims: N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a prompt.
 """
@@ -34,9 +34,9 @@ from nplm_jax.runs.command_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 
 FAMILY = 'nplm'
-MAX_TEXT = 500  # characters of a context
-NUM_WORDS = 10  # words listed
-MAX_POINTS = 400  # maximum points of the training curve
+MAX_TEXT = 500  # maximum length of a context (characters)
+NUM_WORDS = 10  # number of listed words
+MAX_POINTS = 400  # maximum number of points in a training curve
 _SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
 
 
@@ -44,10 +44,10 @@ class Snapshot(NamedTuple):
     """The network of one checkpoint.
 
     Attributes:
-        network: The network with the parameters of the best validation so far; the initial ones before the first.
+        network: The network with the parameters of the best validation so far, or the initial ones before the first.
         step: The update number of the checkpoint; None for a packed model.
         best_step: The update number of the best validation, 0 before the first; None for a packed model.
-        units: For each hidden unit, the words with the largest score increases when it is positive or negative.
+        units: Sign -> for each hidden unit, the words whose scores increase most when the unit has this sign.
     """
 
     network: NeuralLanguageModel
@@ -75,10 +75,10 @@ class Tour:
     Attributes:
         models: The models of the runs.
         settings: The settings of the network's run.
-        folder: The folder of its run.
-        name: The name of its run.
-        ngram: The name and the n-gram model; None without one.
-        snapshot: The network.
+        folder: The folder of the network's run.
+        name: The name of the network's run.
+        ngram: The name of the n-gram model and the model; None if there is none.
+        snapshot: The network at its newest checkpoint.
     """
 
     models: LoadedModels
@@ -97,7 +97,7 @@ class Tour:
         """
         paths = [catalog.expand_run(folder) for folder in folders]
         families = [workdir.read_settings(path).model.name for path in paths]
-        allowed = f'must have one run of model.family={FAMILY}, and may have one n-gram run beside it'
+        allowed = f'must be one run with model.family={FAMILY}, and optionally one n-gram run'
         require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
         place = families.index(FAMILY)
         models = load_models(folders, finished=False)
@@ -119,7 +119,7 @@ class Tour:
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a context. Raises BadInput if it is empty or too long; `kind` as in `tokenize`."""
+        """Tokenizes a context; see `LoadedModels.tokenize`. Raises BadInput if the context is empty or too long."""
         shown = text[:30] + '…' * (len(text) > 30)
         require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
@@ -127,7 +127,7 @@ class Tour:
         return words
 
     def show(self, words: Sequence[str]) -> dict[str, Any]:
-        """Returns the page's data for a context, for JSON."""
+        """Returns the page's data for a context, as JSON-serializable values."""
         network, step, best_step, _ = self.snapshot
         N = network.network.body.reach
         assert N is not None
@@ -165,14 +165,14 @@ class Tour:
 
     def training(self) -> dict[str, Any]:
         """Returns the learning curve of the run, at most MAX_POINTS per split, and the progress of the run."""
-        finished = catalog.is_finished(self.folder)  # first: later lines of the log appear at the next call
+        finished = catalog.is_finished(self.folder)  # read before the log, whose later lines appear at the next call
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
         answer = {'checkpoint': self.snapshot.step, 'finished': finished, 'step': last['step'], 'epoch': last['epoch']}
         for split in ('train', 'valid'):
             points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
             stride = max(1, -(-len(points) // MAX_POINTS))
-            answer[split] = points[::-stride][::-1]  # the newest is one of them
+            answer[split] = points[::-stride][::-1]  # includes the newest point
         return answer
 
     def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class Tour:
 
 
 def newest_step(folder: pathlib.Path) -> int | None:
-    """Returns the update number of a run's newest checkpoint; None where there is none."""
+    """Returns the update number of a run's newest checkpoint; None if there is none."""
     names = (path.name for path in (folder / 'checkpoints').glob('*'))
     return max((int(name) for name in names if name.isdecimal()), default=None)
 

@@ -1,4 +1,4 @@
-"""Data of the explorer's page: next words, surprisals, neighbours and samples. Notebooks can use it without the page.
+"""Data of the explorer's page: next words, surprisals, explanations and samples. Does not require the page.
 
 Dims: T words of the text, K words listed, M models, V vocabulary.
 """
@@ -16,10 +16,10 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
-MAX_SHORT = 64  # words of a text that is scored as a line
-REPLACEMENT = '\ufffd'  # stands for bytes that are not UTF-8
-_MAX_COMPLETING = 3  # bytes that a character may lack
-NUM_CACHED = 256  # explained words and models whose predictions are kept: at most this many arrays of V numbers
+MAX_SHORT = 64  # maximum length of a text that is scored as a line (words)
+REPLACEMENT = '\ufffd'  # replaces bytes that are not UTF-8
+_MAX_COMPLETING = 3  # maximum number of bytes that complete a character
+NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers
 
 # Example beginnings; the page offers those whose words are all known to the models.
 BEGINNINGS = (
@@ -41,7 +41,7 @@ class Scores(NamedTuple):
     Attributes:
         words: The text.
         next_MxV: log P of all words after the text, float32.
-        log_p_MxT: log P of each word of the text given the words before it, float32.
+        log_p_MxT: log P of each word of the text given the preceding words, float32.
     """
 
     words: Sequence[str]
@@ -56,7 +56,7 @@ class Prediction(NamedTuple):
         name: The name of the model.
         next_words: The most likely next words with their probabilities.
         branching: The perplexity of the next word: the number of equally likely words with the same uncertainty.
-        bits_T: -log2 P of each word of the text given the words before it, float64.
+        bits_T: -log2 P of each word of the text given the preceding words, float64.
     """
 
     name: str
@@ -66,22 +66,22 @@ class Prediction(NamedTuple):
 
     @property
     def perplexities_T(self) -> np.ndarray:
-        """The perplexity of the text up to each word: infinite after a word of probability 0."""
+        """The perplexity of the text up to each word; infinite after a word with probability 0."""
         return 2 ** (np.cumsum(self.bits_T) / np.arange(1, len(self.bits_T) + 1))
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the text: infinite if the model gives a word probability 0, nan without words."""
+        """The perplexity of the text; infinite if a word has probability 0, nan without words."""
         return float(self.perplexities_T[-1]) if len(self.bits_T) else float('nan')
 
 
 class Explanation(NamedTuple):
-    """The expectation of one model at the position of a word.
+    """The prediction of one model at the position of a word.
 
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: The number of words at least as likely, including the word itself: 1 for the most likely.
+        rank: The number of words at least as likely as the word, including itself; 1 for the most likely word.
         expected: The most likely words with their probabilities.
     """
 
@@ -98,7 +98,7 @@ def initial_weights(models: LoadedModels) -> list[float]:
 
 
 def score(models: LoadedModels, words: Sequence[str]) -> Scores:
-    """Scores a text by each model. A text begins like a line in every command."""
+    """Scores a text with each model. The text starts in the same context as a line in other commands."""
     line = models.encode_prompt(words)
     next_words = [model.next_word(line[None])[0] for model in models.models]
     log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
@@ -167,7 +167,7 @@ def continue_text(
 
     Args:
         models: The models.
-        index: The index of the model that continues the text; the mixture counts.
+        index: The index of the model that continues the text, from `models.with_mixture()`.
         words: The text.
         count: The number of words of a continuation.
         samples: The number of continuations.
@@ -183,7 +183,7 @@ def continue_text(
 
 
 def examples(models: LoadedModels, k: int = 4) -> list[str]:
-    """Returns k example beginnings: those of BEGINNINGS whose words are all known, else samples of the mixture."""
+    """Returns up to k entries of BEGINNINGS whose words are all known, or k samples of the mixture."""
     if models.vocabulary.tokenizer.is_lossless:
         lines = (text.split() for text in continue_text(models, 0, [], 12, k, Choice(top_k=5), seed=1))
         return [' '.join(words).rstrip(REPLACEMENT) for words in lines]
@@ -242,12 +242,12 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V. A change of mixture weights runs no model again."""
+    """Returns log P of all words after a text, float64, V. Cached, so changing mixture weights runs no model."""
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word of a line, float32. Pads long lines to a few lengths to limit compilations."""
+    """Returns log P of each word in a line, float32. Pads long lines to a few lengths, which limits compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

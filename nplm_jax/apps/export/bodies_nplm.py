@@ -2,8 +2,8 @@
 
 A body processes texts incrementally. Its state is a tuple of tensors with one row per text. It has three members:
 `width`, the number D of output features; `start`, the initial state; and `forward`, which maps the features of T words
-to output features for the prediction of the word after each of them. The first call must include the N rare-word
-symbols before each text. Later calls continue from a state and receive only new words.
+to the output features that predict the next word at each position. The first call must include the N rare-word symbols
+before each text. Later calls continue from a state and receive only new words.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ CELLS: dict[str, Callable[..., nn.Module]] = {'rnn': nn.RNN, 'gru': nn.GRU, 'lst
 
 
 def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Appends the values of new words to those of older words.
+    """Appends the values of new words to the values of older words.
 
     Args:
         old: The values of S older words, B x S x ...
         new: The values of T new words, B x T x ...
-        num_words: The number of new words of each text, without the padding after them, B.
+        num_words: The number of new words in each text, without padding on the right, B.
         size: The maximum number of values in the next state.
 
     Returns:
-        All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... For shorter
-        texts, the first entries of the latter may be invalid.
+        All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... In texts with
+        fewer words, the first of these last values may be invalid.
     """
     values = torch.cat([old, new], dim=1)
     positions = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
@@ -76,7 +76,7 @@ class Window(nn.Module):
         Args:
             e: The features of the words, B x T x M.
             state: The state before these words.
-            num_words: The number of words of each text, without the padding after them, B.
+            num_words: The number of words in each text, without padding on the right, B.
 
         Returns:
             The output features after each word, B x T x D, and the state after the last word before the padding.
@@ -88,7 +88,7 @@ class Window(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network of PyTorch: rnn, gru or lstm. The state is h, and for an LSTM also c, each B x L x K."""
+    """A recurrent network from PyTorch: rnn, gru or lstm. The state is h, and for an LSTM also c, each B x L x K."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()

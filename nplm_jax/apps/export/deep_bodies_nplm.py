@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x = (the last words, the mean of as many words before them, of twice as many before, ...).
+    """Residual layers over x: the last words, the mean of as many words before them, then of twice as many, ...
 
     A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
     B x (window * 2**averages - 1) x M.
@@ -81,10 +81,11 @@ class Attention(nn.Module):
 
         Args:
             z: The inputs, B x T x K.
-            keys: The keys of S previous words without rotary embedding, which keeps angles small, B x S x H x (K / H).
+            keys: The keys of S previous words, B x S x H x (K / H). They have no rotary embedding yet, which keeps
+                angles small.
             values: The values of these words, B x S x H x (K / H).
             seen: The attention mask, B x T x (S + T).
-            num_words: The number of words of each text, without the padding after them, B.
+            num_words: The number of words in each text, without padding on the right, B.
 
         Returns:
             The outputs, B x T x K, and the keys and values of the next state.
@@ -118,10 +119,10 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """The families transformer and transformer_n: attention and feed-forward layers over z_0 = E x.
+    """Attention and feed-forward layers over z_0 = E x, for the families transformer and transformer_n.
 
     x contains the features of the last n - 1 words. The state is the number of valid words of each text, B; the
-    features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the S last words,
+    features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the last S words,
     each B x S x H x (K / H).
     """
 
@@ -157,7 +158,7 @@ class Transformer(nn.Module):
         """Returns the attention mask of new words, B x T x (S + T).
 
         Args:
-            num_kept: The number of valid words in the state of each text, which are its last ones, B.
+            num_kept: The number of valid words at the end of each text's state, B.
             S: The number of words in the state.
             T: The number of new words.
         """

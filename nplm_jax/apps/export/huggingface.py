@@ -1,4 +1,4 @@
-"""Export to Hugging Face transformers: a folder with config, weights, tokenizer and the model code in PyTorch.
+"""Export to Hugging Face transformers: a folder with config, weights, tokenizer and PyTorch code.
 
 Dims: V words, M features per word, K hidden units, P inputs of the hidden layer, F inner units of a layer, D inputs of
 a cell, G gate units.
@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the folder, with config.json last.
+    """Writes the folder. The last file is config.json.
 
     Args:
         model: A network with a softmax over all words.
@@ -64,13 +64,13 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
-        # Only ids, since special tokens would be dropped from decoded texts and recognised in ordinary text.
+        # Sets only ids, because special tokens would be dropped from decoded texts and recognised in ordinary text.
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
     known = {**ids, PAD: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
-    # Special tokens that are spelled in a text are ordinary text.
+    # Special tokens that are spelled out in a text count as ordinary text.
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
 
 
 def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
-    """Returns the content of config.json: the attributes of NplmConfig, and the modules of its classes."""
+    """Returns the content of config.json: the attributes of NplmConfig, and the modules of the classes."""
     configuration, modeling, *_ = _MODULES
     body = network.body
     names = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds', 'heads', 'memory')
@@ -106,7 +106,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
 
 
 def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters by their names in PyTorch, with matrices in the layout outputs x inputs."""
+    """Returns the parameters by their PyTorch names, with matrices as outputs x inputs."""
     outputs = [arrays[name] for name in ('U_VxK', 'W_VxP') if name in arrays]
     tensors = {'C.weight': arrays['C_VxM'], 'b': arrays['b_V']}
     if outputs:
@@ -191,7 +191,7 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
-    """Returns the matrices for x and h, then the biases of both. Biases that Flax's cell lacks are 0."""
+    """Returns the matrices for x and h, then their biases. Biases that Flax's cell lacks are zero."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
     zeros_K = np.zeros(K, np.float32)
     kernels = [np.concatenate([arrays[f'{cell}.{side}{gate}.kernel'].T for gate in gates]) for side in 'ih']

@@ -1,7 +1,7 @@
 """Networks of nplm-jax in PyTorch, for Hugging Face transformers.
 
 `nplm export RUN --to=hf` copies this file and its imports, which require only PyTorch and transformers. The networks
-have no dropout, in further training either.
+have no dropout, even in further training.
 
 Dims: B texts, T words of a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
 (m), K hidden units (h), P inputs of the first layer, D output features, F inner units of a layer, L layers, H attention
@@ -75,21 +75,20 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         past_key_values: State | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Computes the logits of the word after each word.
+        """Computes the logits of the next word at each position.
 
         Args:
             input_ids: Word ids, B x T.
             attention_mask: 0 for padding on the left or on the right, B x T; by default, the id V is padding. Left
-                padding does not affect the words; its own logits are those before the first word. With a state, the
-                mask may include columns for previous words, which are ignored, and logits after left padding are
-                undefined.
+                padding does not affect the words, and its logits predict the first word. With a state, the mask may
+                include columns for previous words, which are ignored, and logits after left padding are undefined.
             labels: The ids of the same words, or -100 to exclude a word from the loss, B x T. The first word of a text
                 is always excluded.
             return_dict: Whether to return an object or a tuple.
             use_cache: Whether to return the state after the last word of each text.
             cache: The state returned by a previous call, which `input_ids` continue.
             past_key_values: An alias of `cache`, for older versions of transformers.
-            kwargs: Ignored arguments of other models.
+            kwargs: Arguments of other models, which are ignored.
 
         Returns:
             `logits`, B x T x V, whose softmax is P(next word); with labels, `loss`, nats per word; with `use_cache`,
@@ -116,7 +115,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
             does_not_count = (labels >= V) | (positions == first)
             targets = labels.masked_fill(does_not_count, -100)[:, 1:]
             loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
-        # Positional, since the name of the state depends on the version of transformers.
+        # Positional, because the name of the state depends on the version of transformers.
         output = CausalLMOutputWithPast(loss, logits, state if use_cache else None)
         return output.to_tuple() if return_dict is False else output
 
@@ -140,5 +139,5 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Returns False: `forward` creates the initial state, not `generate`."""
+        """Returns False, because `forward` creates the initial state, not `generate`."""
         return False

@@ -46,8 +46,8 @@ def write_onnx(
 
     The inputs are `ids`, int64, S, the next word of each stream, and the arrays `state.*`. The outputs are
     `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, the inputs `state.*` of the next call. S is
-    dynamic. A text starts with the rare-word symbol, id 0. The metadata contain, as JSON, `words`, `config`, and
-    `state`: the shape, type and fill value of each initial state.
+    dynamic. A text starts with the rare-word symbol, id 0. The metadata contain `words`, `config` and `state` as JSON.
+    `state` gives the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
@@ -96,7 +96,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
             output_names=[LOG_PROBABILITIES, *names[NEXT]],
         )
     graph_ids = proto.graph.input[0]
-    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as from tokenizers
+    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # the type of tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
     _move_matrices_right(proto.graph)
     proto.producer_name = 'nplm-jax'
@@ -167,9 +167,9 @@ def quantize(proto: Any) -> Any:
 def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
-    jax2onnx emits most products as Gemm, op(a) op(b) + c, and those of output layers as matrix times features, O x S.
-    ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes stored
-    matrices when it loads the graph, so a tied C is stored once.
+    jax2onnx emits most products as Gemm, op(a) op(b) + c, and products of output layers as matrix times features,
+    O x S. ONNX Runtime quantizes only matrices on the right, and it is also faster with them in float32. It transposes
+    stored matrices when it loads the graph, so a tied C is stored once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}

@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import require
 
 PAD = '<pad>'  # has the id V, one above the largest token id
 
-# In Oniguruma's syntax, whose \w lacks the two joiners used by Persian and Indic scripts.
+# Patterns for Oniguruma, whose \w lacks the two joiners used by Persian and Indic scripts.
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
 _S = "['’][sS]"  # the possessive suffix
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
@@ -42,8 +42,8 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     """Returns a tokenizer equivalent to `ours`. The kind `whitespace` expects text with punctuation split off.
 
     Like `ours`, it drops boundary tokens in a text, except `bos_token` at its beginning and `eos_token` at its end,
-    which users of transformers add without a space. It does not recognise proper nouns: a text must already have
-    <proper> in their place.
+    which users of transformers add without a space. It does not recognise proper nouns, so a text must
+    already contain <proper> in their place.
 
     Args:
         ours: The tokenizer of the run.

@@ -1,11 +1,11 @@
-"""Shows the word features of a trained network: prints neighbours of words, draws maps, exports the features.
+"""Prints neighbours of words, draws maps of word features, and exports the features of a network.
 
     nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 The default words are the five most frequent nouns, verbs, adjectives and adverbs according to Brown's tags, or the
-twenty most frequent words of other corpora. Special tokens such as <p> are omitted here and in maps. For runs with
+twenty most frequent words of other corpora. Special tokens such as <p> are omitted, as in maps. For runs with
 subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house` always means
 ` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require
 scikit-learn.
@@ -33,7 +33,7 @@ from nplm_jax.utils.io import expand
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
 NUM_NEIGHBOURS = 8
-NUM_POINTS, NUM_LABELS = 1000, 250  # points on a map, and the number of labelled points
+NUM_POINTS, NUM_LABELS = 1000, 250  # number of points on a map, and of labelled points
 
 
 def define(parser: Parser) -> None:

@@ -30,7 +30,7 @@ def draw(
         kinds: The category of each word, shown by colour and marker.
         path: The PNG file to write.
         title: The title of the figure.
-        num_labels: The number of words, from the first, whose points are labelled.
+        num_labels: The number of labelled points, starting with the first word.
     """
     figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
     axes = figure.subplots()
@@ -59,7 +59,7 @@ def write_projector(
         vocabulary: The words and their counts.
         features_VxM: The word features.
         folder: The folder to write to.
-        kinds: The part of speech of each word; words that are missing here get `-`.
+        kinds: Word -> part of speech; missing words get `-`.
 
     Raises:
         BadInput: A word contains whitespace, or a file cannot be written.

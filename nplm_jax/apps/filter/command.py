@@ -5,16 +5,16 @@
     nplm filter lm.arpa --text part-*.parquet --below=30% --output=kept --field=content --column=perplexity
 
 Without a bound, prints a histogram of the perplexities, the deciles, and the documents with the lowest and the highest
-perplexity, to help choose a bound. With --below or --above, writes the documents within the bounds to --output, in
-their original format and order and with all their columns. A bound is a perplexity or a share of the documents such as
-30%; for a share, the files are read twice.
+perplexity, which help to choose a bound. With --below or --above, writes the documents within the bounds to --output,
+in their original format and order and with all their columns. A bound is a perplexity or a share of the documents such
+as 30%; for a share, the files are read twice.
 
-A document is a row of .jsonl or .parquet, with its text in the column --field, or a line of any other file (with
---documents=paragraphs, a paragraph between empty lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
-is per token, with the lines of a document scored separately, as in `nplm score --summary`; --end includes line ends, as
-in KenLM and CCNet. Documents without words are counted and dropped. Documents without known words have an infinite
-perplexity, so --below never keeps them. Memory use covers the model, about 100,000 words or the longest document, and 8
-bytes per document.
+A document is a row of a .jsonl or .parquet file, with its text in the column --field, or a line of any other file. With
+--documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
+.zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
+--end also scores line ends, as KenLM and CCNet do. Documents without words are counted and dropped. Documents without
+known words have an infinite perplexity, so --below never keeps them. Memory use covers the model, about 100,000 words
+or the longest document, and 8 bytes per document.
 """
 
 import argparse
@@ -42,10 +42,10 @@ from nplm_jax.utils.untrusted import finite_numbers
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    texts = '.jsonl, .parquet or text; folder; pattern; required'
+    texts = '.jsonl, .parquet or text files, folders or patterns; required'
     parser.add_argument('--text', dest='files', nargs='+', required=True, metavar='FILE', help=texts)
-    below = 'keep documents whose perplexity is below P; 30%% keeps the 30%% with the lowest; default: no bound'
-    above = 'keep documents whose perplexity is P or more; 30%% drops the 30%% with the lowest; default: no bound'
+    below = 'keep documents with perplexity below P; 30%% keeps the 30%% with the lowest perplexity; default: none'
+    above = 'keep documents with perplexity P or more; 30%% drops the 30%% with the lowest perplexity; default: none'
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
     output = 'output file, or output folder for several files, which keep their names; default: none'
@@ -53,10 +53,10 @@ def define(parser: Parser) -> None:
     parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
     column = 'add the perplexity to the output as this column; default: no column'
     parser.add_owned('output', '--column', default='', help=column)
-    kinds = 'of text: a document is a line, or a paragraph between blank lines'
+    kinds = 'documents in text files: lines, or paragraphs between blank lines'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
     parser.add_switch('--end', 'score the end of each line, like `nplm score --end` and KenLM')
-    parser.add_figure('draw the histogram into this file; default: no figure')
+    parser.add_figure('figure of the histogram; default: no figure')
     parser.add_json()
 
 
@@ -67,7 +67,7 @@ def main(flags: argparse.Namespace) -> None:
         require(above.value < below.value, '--above', flags.above, f'must be less than --below={flags.below}')
     allowed = 'requires --below or --above, or --column'
     require(not flags.output or any(bounds) or bool(flags.column), '--output', flags.output, allowed)
-    require(not flags.figure or not any(bounds), '--figure', flags.figure, 'must be without --below and --above')
+    require(not flags.figure or not any(bounds), '--figure', flags.figure, 'cannot be used with --below or --above')
     fault = formats.find_fault(flags.column)
     require(not fault, '--column', flags.column, fault)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
@@ -90,7 +90,7 @@ def main(flags: argparse.Namespace) -> None:
     except (KeyboardInterrupt, signals.Terminated) as stop:
         print('interrupted; incomplete output was removed', file=sys.stderr)
         sys.exit(143 if isinstance(stop, signals.Terminated) else 130)
-    require(results['documents'] > 0 or any(bounds), '--text', str(files[0]), 'holds no documents with words')
+    require(results['documents'] > 0 or any(bounds), '--text', str(files[0]), 'contains no documents with words')
     if not any(bounds):
         results |= job.found.results()
     if flags.figure:
@@ -103,11 +103,11 @@ def main(flags: argparse.Namespace) -> None:
 def _describe(results: dict[str, Any]) -> str:
     """Returns the results as lines of text."""
     share = results['oovs'] / max(results['words'], 1)
-    empty = f'; {results["empty"]:,} documents without words left out' if results['empty'] else ''
+    empty = f'; {results["empty"]:,} documents without words dropped' if results['empty'] else ''
     total = f'{results["documents"]:,} documents, {results["words"]:,} words'
     lines = [f'{total}, {share:.2%} outside the vocabulary{empty}']
     if results['unknown']:
-        lines.append(f'{results["unknown"]:,} documents have no known word: their perplexity counts as infinite')
+        lines.append(f'{results["unknown"]:,} documents have no known words; their perplexity is infinite')
     lines += [f'{file["output"]}: {file["kept"]:,} of {file["documents"]:,} documents' for file in results['files']]
     bounds = ' and '.join(f'{name} {value:,.6g}' for name, value in results['bounds'].items())
     lines.append(f'kept: perplexity {bounds}' if bounds else distribution.describe(results))
@@ -138,9 +138,9 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     names, inputs = collections.Counter(file.name for file in files), {file.resolve() for file in files}
     for file, written in outputs.items():
         require(names[file.name] == 1, '--text', str(file), f'another file has the same name, {file.name}')
-        allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
+        allowed = f'must have the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
-        require(written.resolve() not in inputs, '--output', str(written), 'is a file to filter; give another name')
+        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; give another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)
     if is_folder:

@@ -1,4 +1,4 @@
-"""The distribution of document perplexities: counts, deciles, and examples from both ends."""
+"""Distribution of document perplexities: counts, deciles, and examples from both ends."""
 
 import heapq
 import math
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from nplm_jax.reporting.text import markdown_table, save_figure
 
-_EXAMPLES, _SHOWN = 3, 72  # documents at each end, and their characters
+_EXAMPLES, _SHOWN = 3, 72  # number of examples at each end, and their maximum length (characters)
 _MAX_BINS = 24
-_BAR = 24  # characters of the longest bar
+_BAR = 24  # length of the longest bar (characters)
 
 
 class Distribution:
@@ -37,7 +37,7 @@ class Distribution:
         return np.sort(np.concatenate(self._parts)) if self._parts else np.zeros(0)
 
     def results(self) -> dict[str, Any]:
-        """Returns the counts, the deciles and the examples for JSON. Requires at least one document."""
+        """Returns the counts, deciles and examples as JSON-serializable values. Requires at least one document."""
         sorted_D = self.perplexities()
         edges = bin_edges(sorted_D)
         counts = np.diff(np.searchsorted(sorted_D, edges)).tolist()
@@ -88,7 +88,7 @@ def _example(example: dict[str, Any]) -> str:
 
 
 def draw(perplexities: Iterable[float], path: pathlib.Path) -> None:
-    """Draws a histogram of the finite perplexities on a logarithmic axis into a PNG file."""
+    """Draws a histogram of the finite perplexities, with a logarithmic axis, as a PNG file."""
     finite = np.array([p for p in perplexities if math.isfinite(p)])
     figure = Figure(figsize=(6, 3.2), layout='constrained')
     axes = figure.subplots()

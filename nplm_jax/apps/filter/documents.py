@@ -1,7 +1,9 @@
-"""Reading of documents in batches of bounded size, and writing of selected documents in the same format.
+"""Reads documents in batches of bounded size, and writes selected documents in the same format.
 
-A row of .jsonl or .parquet is a document, and a line of any other file, or a paragraph of it. Text and .jsonl may be
-compressed: .gz, .zst. Dims: D documents of a batch.
+A document is a row of a .jsonl or .parquet file, or a line or paragraph of any other file. Text and .jsonl files may be
+compressed (.gz, .zst).
+
+Dims: D documents of a batch.
 """
 
 import contextlib
@@ -21,16 +23,16 @@ from nplm_jax.utils.untrusted import decode_lines, open_regular
 JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
 
 _CHARACTERS = 2**19  # approximate size of a batch
-_MAX_BYTES = 2**28  # of a line or a paragraph of text
-_GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # of a row group that is written
+_MAX_BYTES = 2**28  # maximum size of a line of text
+_GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # size at which a row group is written
 
 
 class Layout(NamedTuple):
-    """The location of the documents in a file.
+    """The layout of the documents in a file.
 
     Attributes:
         field: The column of the text in .jsonl and .parquet.
-        paragraphs: Whether a document in a text file is a paragraph, ended by an empty line, rather than a line.
+        paragraphs: Whether documents in a text file are paragraphs, separated by empty lines, rather than lines.
         column: The column for the perplexity in the output; empty for no column.
     """
 
@@ -45,7 +47,7 @@ class Batch(NamedTuple):
     Attributes:
         texts: The texts of the documents.
         rows: The documents as in the file: lines of JSON, paragraphs or lines of text, or pyarrow record batches.
-        position: The number of bytes of the file read so far.
+        position: The number of bytes read from the file so far.
     """
 
     texts: list[str]
@@ -88,9 +90,9 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
 
 @contextlib.contextmanager
 def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
-    """Opens a file for writing documents that `read` returned for a file of the same format.
+    """Opens a file for writing documents that `read` yielded from a file of the same format.
 
-    It has a temporary name until the block ends without an exception.
+    The file has a temporary name until the block ends without an exception.
 
     Args:
         file: The file.
@@ -108,7 +110,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
         opened = stack.enter_context(open_atomically(file))
         if kind_of(file) == PARQUET:
             writer = _ParquetWriter(formats.import_pyarrow(name), opened, layout.column)
-            stack.callback(writer.close)  # before the file is closed, also after an error
+            stack.callback(writer.close)  # before the file is closed, even after an error
             yield writer.write
             return
         content = stack.enter_context(formats.compress(name, opened, compression))
@@ -117,7 +119,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
             for i in np.flatnonzero(is_kept_D).tolist():
                 row = batch.rows[i]
                 data = row if isinstance(row, bytes) else row.encode() + b'\n' * layout.paragraphs
-                if layout.column:  # of JSON lines
+                if layout.column:  # the rows are lines of JSON
                     data = data[:-1].rstrip() + b', ' + to_json({layout.column: float(perplexities_D[i])})[1:].encode()
                 content.write(data + b'\n')
 
@@ -152,20 +154,20 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, which empty lines separate."""
+    """Yields the paragraphs of a text, which are separated by empty lines."""
     for has_words, group in itertools.groupby(lines, lambda line: bool(line.strip())):
         if has_words:
             yield '\n'.join(group)
 
 
 class _ParquetWriter:
-    """Writes tables with the schema of the first one, in large row groups."""
+    """Writes tables in large row groups, with the schema of the first table."""
 
     def __init__(self, pyarrow: Any, file: IO[bytes], column: str) -> None:
         self._pyarrow, self._file, self._column = pyarrow, file, column
         self._writer: Any = None
         self._tables: list[Any] = []
-        self._rows = self._bytes = 0  # of the tables
+        self._rows = self._bytes = 0  # totals of the tables
 
     def write(self, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray) -> None:
         """See `Write`."""

@@ -37,11 +37,11 @@ class Bound(NamedTuple):
 
 
 class Scorer:
-    """A model that scores documents like `nplm score`.
+    """A model that scores documents in the same way as `nplm score`.
 
     Attributes:
         models: The model.
-        tokens: The way to split text; see `words.reading`.
+        tokens: How to tokenize text; see `words.reading`.
         end: The words that end a line: `<p>` or empty.
     """
 
@@ -50,7 +50,7 @@ class Scorer:
         self.models, self.tokens = models, tokens
         self.end = models.vocabulary.decode(models.line_start.prefix) if end else []
         require(bool(self.end) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
-        reading(models.vocabulary.tokenizer, tokens)  # refuses --tokens before a file is read
+        reading(models.vocabulary.tokenizer, tokens)  # rejects --tokens before a file is read
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:
         """Scores documents, with each line scored separately.
@@ -59,9 +59,9 @@ class Scorer:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64), NaN without words and infinite without known words; and the
-            numbers of documents with words (`documents`), without words (`empty`) and without known words (`unknown`),
-            of words (`words`), and of words outside the vocabulary (`oovs`).
+            The perplexity of each document (float64), NaN without words and infinite without known words; and counts:
+            `documents` (with words), `empty` (documents without words), `unknown` (documents without known words),
+            `words` and `oovs` (words outside the vocabulary).
         """
         lines = [text.removesuffix('\n').split('\n') for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
@@ -87,7 +87,7 @@ class Scorer:
 
 @dataclasses.dataclass
 class Job:
-    """Files to score and to write.
+    """Files to score and write.
 
     Attributes:
         files: The files to score.
@@ -95,7 +95,7 @@ class Job:
         layout: The layout of the files.
         scorer: The model.
         above: The lowest perplexity to keep; None for no bound.
-        below: The upper bound of the perplexities to keep, exclusive; None for no bound.
+        below: The exclusive upper bound of the perplexities to keep; None for no bound.
         found: The perplexities of the documents with words, after `run`.
     """
 
@@ -144,7 +144,7 @@ class Job:
             position = batch.position
 
     def _again(self, file: pathlib.Path, known: Sequence[np.ndarray]) -> Scored:
-        """Yields the batches of a file again, with the perplexities computed before."""
+        """Yields the batches of a file again, with their known perplexities."""
         for batch, perplexities_D in itertools.zip_longest(documents.read(file, self.layout), known):
             if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
                 raise BadInput(file, 'has changed since it was scored')
@@ -155,7 +155,7 @@ class Job:
         kept = total = 0
         with documents.write(self.outputs[file], self.layout) as write:
             for batch, perplexities_D in scored:
-                is_kept_D = perplexities_D >= low  # not NaN
+                is_kept_D = perplexities_D >= low  # False for NaN
                 if high is not None:
                     is_kept_D &= perplexities_D < high
                 write(batch, is_kept_D, perplexities_D)

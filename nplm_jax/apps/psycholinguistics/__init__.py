@@ -1,7 +1,7 @@
 """Tools for psycholinguistics: surprisal of stimuli, minimal pairs and reading times."""
 
 COMMANDS = {
-    'surprisal': ('surprisal', 'compute surprisal, entropy and rank of the words of an experiment'),
+    'surprisal': ('surprisal', 'compute the surprisal, entropy and rank of words in an experiment'),
     'pairs': ('pairs', 'evaluate models on minimal pairs'),
     'reading-times': ('reading_times', 'measure how much surprisal improves the prediction of reading times'),
 }

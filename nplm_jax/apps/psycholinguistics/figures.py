@@ -1,7 +1,7 @@
-"""Figures of word surprisals and of the gains of models.
+"""Figures of word surprisals and model gains.
 
-Surprisal panels read like lines of text: the width of a word on the axis is proportional to its number of characters,
-and items that begin with the same words are aligned.
+Surprisal panels read like lines of text. The width of a word on the axis depends only on its number of characters, so
+items that begin with the same words are aligned.
 """
 
 import itertools
@@ -19,14 +19,14 @@ from nplm_jax.reporting.text import COLORS, save_figure, style_axes
 MAX_PANELS = 12
 MAX_CHARACTERS = 96  # per panel, before its last word; longer items continue in the next panel
 
-_MIN_WIDTH = 4  # of a word (characters)
+_MIN_WIDTH = 4  # minimum width of a word (characters)
 _UNKNOWN = '#999999'
 
 
 def draw_surprisal(
     stimuli: Stimuli, surprisals: Mapping[str, Sequence[float]], in_vocabulary: Sequence[bool], path: pathlib.Path
 ) -> str:
-    """Draws the surprisal of each word of the first items.
+    """Draws the surprisal of each word in the first MAX_PANELS panels.
 
     Args:
         stimuli: The words.
@@ -74,7 +74,7 @@ def draw_surprisal(
 
 
 def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
-    """Yields the title and the rows of each panel: an item, or a segment of a long item."""
+    """Yields the title and rows of each panel, which shows an item or a segment of a long item."""
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
         before = [0, *np.cumsum([_width(stimuli.words[row]) for row in item])]  # characters before each word
@@ -93,7 +93,7 @@ def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> N
         models: Name -> `gain` and `interval`, nats per word.
         path: The PNG file to write.
     """
-    width = 5 + 0.1 * max(map(len, models))  # inches; the names are left of the axes, whose label is 4 inches wide
+    width = 5 + 0.1 * max(map(len, models))  # inches; the axis label takes 4, and the names are to its left
     figure = Figure(figsize=(width, 1.4 + 0.4 * len(models)), layout='constrained')
     axes = figure.subplots()
     style_axes(axes, grid='x')

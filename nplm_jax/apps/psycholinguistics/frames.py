@@ -1,4 +1,4 @@
-"""Surprisal of the words in a pandas or Polars data frame, or in a list: `nplm_jax.surprisal`."""
+"""Surprisal of the words in a data frame or list: `nplm_jax.surprisal`."""
 
 import sys
 import warnings
@@ -32,29 +32,30 @@ def surprisal(
     word_probability: str = 'corrected',
     spelling: Spelling | None = None,
 ) -> Any:
-    """Adds surprisal, entropy and other columns to the words of an experiment.
+    """Adds surprisal, entropy and other columns to a table of words.
 
     docs/reference/surprisal.md defines the columns.
 
     Args:
-        model: A loaded model, whose columns are named after its folder as in `nplm surprisal`; or name -> loaded model,
-            for several models with the same vocabulary.
-        frame: A pandas or Polars data frame with one row per word, in which the rows of an item are adjacent and
-            ordered by zone; or a list of words that form one item.
-        item: The column of items, which are scored independently, or several columns that together identify an item.
-        zone: The column of the positions of words in their item.
-        word: The column of words, including their punctuation.
+        model: A loaded model, or a mapping from names to loaded models with the same vocabulary. The columns of a
+            single model are named after its folder, as in `nplm surprisal`.
+        frame: A pandas or Polars data frame with one row per word, or a list of words that form one item. The rows of
+            an item must be adjacent and ordered by zone.
+        item: The column that identifies an item, or several columns that identify it together. Items are scored
+            independently.
+        zone: The column with the position of each word in its item.
+        word: The column of words with their punctuation.
         sentence: The column of sentences, for a data frame with one row per item. The result has one row per word, with
             the additional columns `zone` and `word`.
-        weights: The mixture weights of several models, one per model. The mixture is added as the model `mixture`.
+        weights: The weight of each model in a mixture, which is added as the model `mixture`; None for no mixture.
         punctuation: `attached` or `word`; see `Options`.
         context: The text before each item; see `Options`.
         tokens: How to tokenize words; see `Options`.
         hyphens: `keep` or `split`; see `Options`.
-        spillover: The number of preceding words whose columns are repeated beside each word; see `Options`.
+        spillover: The number of preceding words whose values are added to each row; see `Options`.
         word_probability: `corrected` or `sum`, for models of subwords, characters or bytes; see `Options`.
-        spelling: The spelling model of out-of-vocabulary words, from `nplm_jax.spelling.load`; None scores all of them
-            as the token <rare>.
+        spelling: The spelling model for out-of-vocabulary words, from `nplm_jax.spelling.load`; None scores them as the
+            token <rare>.
 
     Returns:
         A data frame of the same type with additional columns; for a list, a list of dictionaries, one per word.
@@ -74,7 +75,7 @@ def surprisal(
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
 
     def measure_columns(columns: Columns) -> tuple[dict[str, Sequence[Any]], Sequence[int]]:
-        """Returns the additional columns, and the row of the frame for each of their rows."""
+        """Returns the additional columns, and the index in the frame of each of their rows."""
         rows: Sequence[int] = range(len(frame))
         if sentence:
             stimuli, rows = stimuli_lib.from_sentences(columns, sentence, 'the frame', names)
@@ -93,7 +94,7 @@ def surprisal(
             warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
         return measured
 
-    # A data frame exists only if its package is already imported.
+    # The argument can be a data frame only if its package is already imported.
     pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns with the same name')
@@ -114,5 +115,5 @@ def surprisal(
 
 
 def _with_none(column: Sequence[Any]) -> list[Any]:
-    """Replaces nan by None in a column."""
+    """Replaces nan with None in a column."""
     return [None if is_missing(cell) else cell for cell in column]

@@ -1,8 +1,8 @@
-"""Predictive gain of a model's surprisals for reading times, by linear regression and cross-validation.
+"""Gain in predicting reading times from a model's surprisals, by cross-validated linear regression.
 
 A story is an independent text, such as an item of an experiment.
 
-Dims: W words, S stories, B baseline predictors, A predictors of a model, C predictors of both, R resamples.
+Dims: W words, S stories, B baseline predictors, A added predictors, C predictors of a regression, R resamples.
 
 References:
     Goodkind and Bicknell, Predictive power of word surprisal for reading times is a linear function of language model
@@ -29,8 +29,8 @@ class Gain:
     """The gain of a model over the baseline.
 
     Attributes:
-        sums_S: The held-out log-likelihood of each story with the model minus the log-likelihood without it, nats. The
-            regressions are fitted without the fold of the story.
+        sums_S: The held-out log-likelihood of each story with the model minus the log-likelihood without it, nats. Each
+            regression is fitted to the other folds.
         counts_S: The number of words of each story.
     """
 
@@ -44,7 +44,7 @@ class Gain:
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan before the story."""
+    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan outside the story."""
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
@@ -54,7 +54,7 @@ def ends_sentence(word: str) -> bool:
 
 
 def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Locates words in sentences.
+    """Finds the position of each word in its sentence.
 
     Args:
         words: The words, with their punctuation.
@@ -76,8 +76,9 @@ def make_baseline(
 ) -> np.ndarray:
     """Returns the baseline predictors, W x B; nan if there are too few preceding words.
 
-    The predictors are the length, the log frequency and their product for the word and its preceding words, punctuation
-    for the word and the previous word, the position in the sentence, and the position in the story and its logarithm.
+    The predictors are the length, the log frequency and their product (each for the word and its preceding words),
+    punctuation (for the word and the previous word), the position in the sentence, the position in the story, and its
+    logarithm.
 
     Args:
         words: The words, with their punctuation.
@@ -95,19 +96,19 @@ def make_baseline(
 
 
 def _is_letter(character: str) -> bool:
-    """Returns whether a character is a letter, a digit or a combining mark; Thai words may end with the latter."""
+    """Returns whether a character is a letter, digit or combining mark. Thai words can end in combining marks."""
     return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_vocabulary_W: np.ndarray) -> np.ndarray:
     """Returns the mask of the words to analyse.
 
-    Excludes the first and last word of each sentence, the first words of each story, and words that are unknown or
-    follow an unknown word.
+    Excludes the first and last word of each sentence, the first NUM_BEFORE + 1 words of each story, and words that are
+    unknown or follow an unknown word.
     """
     _, first_W, last_W = sentence_positions(words, story_W)
     known_W = in_vocabulary_W & np.append(True, in_vocabulary_W[:-1])
-    return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # GPT-3 has no surprisal for the first word
+    return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # + 1: GPT-3 assigns no surprisal to the first word
 
 
 def centre(values: np.ndarray, story_W: np.ndarray) -> np.ndarray:
@@ -131,7 +132,7 @@ def gain(
 
     Args:
         times_W: The reading times, or their logarithms.
-        story_W: The story of each word; the mean of each story is subtracted.
+        story_W: The story of each word. Times and predictors are centred by story.
         baseline_WxB: The baseline predictors.
         added_WxA: The predictors of the model, finite.
         unit_W: The cross-validation unit of each word, such as an item whose conditions are stories; default: the
@@ -153,7 +154,7 @@ def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, 
 
     Args:
         times_W: The reading times, or their logarithms.
-        story_W: The story of each word; the mean of each story is subtracted.
+        story_W: The story of each word. Times and predictors are centred by story.
         columns_WxC: The predictors.
         fold_W: The fold of each word.
     """
@@ -169,12 +170,12 @@ def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, 
 
 
 def _fit(times_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
-    """Returns the least-squares slopes, of minimum norm if the predictors are collinear."""
+    """Returns the minimum-norm least-squares slopes."""
     return np.linalg.lstsq(columns_WxC, times_W)[0]
 
 
 def explained_variance(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> float:
-    """Returns R^2 within stories of a regression on all stories."""
+    """Returns the within-story R^2 of a regression on all stories."""
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
     return float(1 - np.sum((times_W - columns_WxC @ _fit(times_W, columns_WxC)) ** 2) / np.sum(times_W**2))
 
@@ -189,8 +190,8 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
     """Returns the 95% percentile bootstrap interval of a statistic over stories.
 
     Args:
-        statistic: A function from the indices of the stories in each resample, R x S, to the statistic, R.
-        num_stories: S.
+        statistic: A function from resampled story indices, R x S, to the statistic of each resample, R.
+        num_stories: The number of stories, S.
         seed: The random seed of the resamples.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Surprisal, entropy and rank of the words of an experiment, for models with the same vocabulary.
+"""Surprisal, entropy and rank of words in an experiment, for models with the same vocabulary.
 
-If a word has several tokens, its log-probability is the sum over its tokens, by the chain rule.
+The log-probability of a word with several tokens is the sum over its tokens, by the chain rule.
 
 Dims: T tokens of all items, W words, C counted tokens, H head tokens, V vocabulary.
 """
@@ -40,23 +40,23 @@ CHOICES = {
     'word_probability': ('corrected', 'sum'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
-MIXTURE = 'mixture'  # the name of the mixture among the models
+MIXTURE = 'mixture'  # name of the model that `add_mixture` adds
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Measurement options.
+    """Options of `measure`.
 
     Attributes:
         punctuation: `attached` includes the punctuation of a word in its surprisal; `word` excludes it, but still reads
             it as context.
-        context: The unscored text before each item. None for the same context as in `nplm score`: <p> if the corpus of
-            the models has paragraph marks; see `LineStart`.
-        tokens: How to tokenize words: `words`, `whitespace`, or '' as in the corpus of the models; see `words.reading`.
+        context: The unscored text before each item. None selects the context of `nplm score`, which is <p> if the
+            models' corpus has paragraph marks; see `LineStart`.
+        tokens: How to tokenize words: `words`, `whitespace`, or '' as in the models' corpus; see `words.reading`.
         hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep` does
             not.
-        spillover: The number of preceding words whose columns are repeated beside each word.
+        spillover: The number of preceding words whose values are added to each row.
         word_probability: For models of subwords, characters or bytes: `corrected` for P(word), `sum` for P(tokens); see
             `token_table.correct`.
     """
@@ -82,7 +82,7 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
 
     Args:
         models: Name -> model, for two or more models with the same vocabulary.
-        weights: The weight of each model; they sum to one.
+        weights: The weight of each model; the weights must sum to one.
 
     Raises:
         BadInput: The vocabularies differ, or the weights are invalid.
@@ -99,13 +99,13 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
 def measure(
     models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
 ) -> dict[str, list[Any]]:
-    """Measures the words of stimuli with one or more models.
+    """Measures the surprisal, entropy and rank of stimuli with one or more models.
 
     Args:
         models: Name -> model, for models with the same vocabulary.
         stimuli: The words.
         options: The measurement options.
-        spelling: The spelling model of out-of-vocabulary words; None scores them as <rare>.
+        spelling: The spelling model for out-of-vocabulary words; None scores them as <rare>.
 
     Returns:
         Name -> values of the additional columns, one value per word. Missing numbers are nan.
@@ -126,7 +126,7 @@ def measure(
     groups = [] if is_sum else token_table.find_groups(vocabulary, options.punctuation)
     log_spellings_T = np.zeros(len(table.tokens_T))
     if spelling is not None:
-        model = next(iter(models.values())).model  # any of them: spellings do not depend on the context
+        model = next(iter(models.values())).model  # any model works, because spellings do not depend on the context
         log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
     texts = dict(zip(keys, zip(lines, prefixes)))  # an item with several readers is measured once
@@ -146,7 +146,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
     Args:
         columns: The columns, including those from `measure`.
-        models: The names of the models, which become the values of a column `model`.
+        models: The names of the models, which become the values of the column `model`.
         spillover: See `Options`.
     """
     parts = model_columns(spillover)
@@ -159,7 +159,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns the prefix and the suffix of the model name in each column of a model."""
+    """Returns the text before and after the model name in the names of a model's columns."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
@@ -171,13 +171,13 @@ def _added_columns(models: Iterable[str], options: Options) -> list[str]:
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns the columns of preceding words: the name of the repeated column, and the distance in words."""
+    """Returns, for each column of preceding words, the name of the repeated column and the distance in words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 
 
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
-    """Returns the common vocabulary of the models. Raises BadInput if they differ."""
+    """Returns the vocabulary that the models share. Raises BadInput if their vocabularies differ."""
     require(len(models) > 0, 'model', dict(models), 'must be one or more models')
     vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
@@ -190,7 +190,7 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
 def cut_items(
     vocabulary: Vocabulary, stimuli: Stimuli, options: Options
 ) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
-    """Tokenizes the items of stimuli.
+    """Tokenizes stimuli and their contexts.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -235,8 +235,8 @@ def _describe_words(
     unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
     is_known_W = _sum_by_word(table.ids_T == RARE_ID, table.words_T, table.counted_T) == 0
-    is_lossless = vocabulary.tokenizer.is_lossless  # its vocabulary has no word counts
-    has_counts = not is_lossless and any(vocabulary.counts)  # the vocabulary of an ARPA file has no counts
+    is_lossless = vocabulary.tokenizer.is_lossless  # if so, the vocabulary has no word counts
+    has_counts = not is_lossless and any(vocabulary.counts)  # ARPA files have no counts
     scored = options.word_probability if is_lossless else 'word'
     is_attached = options.punctuation == 'attached'
     log_f_W = _sum_by_word(log_f_T, table.words_T, table.is_head_T)
@@ -257,7 +257,7 @@ def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray) 
 def _measure_words(
     statistics: Sequence[LineStatistics], table: TokenTable, log_spellings_T: np.ndarray, groups: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, ...]:
-    """Returns MODEL_COLUMNS, from the statistics of each item."""
+    """Returns the values of MODEL_COLUMNS, from the statistics of each item."""
     log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
     counted_C, heads_H = np.flatnonzero(table.counted_T), np.flatnonzero(table.is_head_T)
     is_first_C = np.diff(table.words_T[counted_C], prepend=-1) != 0

@@ -1,4 +1,4 @@
-"""Evaluation of minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
+"""Evaluation on minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
 
 Dims: P pairs, L distinct sentences.
 
@@ -24,7 +24,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
-TIE = 1e-5  # maximum absolute difference of a tie, nats; covers float32 rounding of the same sum in two orders
+TIE = 1e-5  # maximum difference of a tie, nats; allows for float32 rounding of equal sums in different orders
 TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # correct pairs per tie; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
@@ -36,8 +36,8 @@ class EncodedPairs(NamedTuple):
         lines: The ids of each distinct sentence, int32, without boundary tokens.
         rows_Px2: The indices in `lines` of the good and the bad sentence of each pair.
         start: The unscored context of each sentence.
-        subsets: Name in SUBSETS -> mask of pairs, P: `all`; `differing`, whose `differing_words` are in the vocabulary;
-            and `full`, whose words are all in the vocabulary.
+        subsets: Name in SUBSETS -> mask of pairs, P. In `differing`, the `differing_words` must be in the vocabulary,
+            and in `full` all words.
     """
 
     lines: list[np.ndarray]
@@ -47,7 +47,7 @@ class EncodedPairs(NamedTuple):
 
 
 def to_stimuli(pairs: Sequence[tuple[str, str]], locate: Locate) -> Stimuli:
-    """Converts pairs to stimuli, in which each sentence is an item: good, bad, good, bad, ...
+    """Converts pairs to stimuli with one item per sentence: good, bad, good, bad, ...
 
     Args:
         pairs: The good and the bad sentence of each pair.
@@ -62,7 +62,7 @@ def to_stimuli(pairs: Sequence[tuple[str, str]], locate: Locate) -> Stimuli:
 
 
 def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> EncodedPairs:
-    """Tokenizes the sentences as in `nplm surprisal`, and merges equal sentences.
+    """Tokenizes the sentences as in `nplm surprisal`, and merges duplicates.
 
     Args:
         stimuli: The sentences, from `to_stimuli`.
@@ -133,7 +133,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
         subset_P: The mask of the pairs to count.
 
     Returns:
-        Group -> the numbers of pairs, of correct pairs and of ties.
+        Group -> the numbers of pairs, correct pairs and ties.
     """
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     group_P = np.array([numbers[group] for group in groups])
@@ -146,8 +146,8 @@ def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
     """Returns the fraction of correct pairs; nan if there are no pairs.
 
     Args:
-        counts: The numbers of pairs, of correct pairs and of ties, from `count`.
-        ties: A key of TIES. With `half`, a model that assigns equal probabilities to all sentences is at chance (50%);
+        counts: The numbers of pairs, correct pairs and ties, from `count`.
+        ties: A key of TIES. With `half`, a model that assigns equal probabilities to all sentences is at chance (50%).
             lm-evaluation-harness counts ties as `right`.
     """
     num_pairs, num_correct, num_ties = counts
@@ -160,7 +160,7 @@ def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[s
     Args:
         loaded: The model.
         stimuli: The sentences, from `to_stimuli`.
-        regions: The slice of words of each sentence that forms its region.
+        regions: The slice of words that forms the region of each sentence.
         options: The measurement options.
     """
     bits_W = measurement.measure({'model': loaded}, stimuli, options)['surprisal_model']

@@ -1,6 +1,6 @@
 """Log-probability and rank of each token, and the entropy of the next-token distribution before and after it.
 
-The statistics use full distributions over the vocabulary, which are held for a few contexts at a time.
+The statistics need full distributions over the vocabulary, which are in memory for only a few contexts at a time.
 
 Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V vocabulary, G groups of tokens.
 """
@@ -49,7 +49,7 @@ def next_word_statistics(
     Args:
         model: Any language model.
         lines: The token ids of each line, int32.
-        prefixes: The ids of the unscored context of each line, int32.
+        prefixes: The token ids of the unscored context before each line, int32.
         vocabulary_size: V, which limits the number of tokens per step.
         groups: The token ids of each group.
 
@@ -94,14 +94,14 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
     Args:
         model: The language model.
-        state: The states before the lines, one or more per line.
-        lines: The ids of each line.
+        state: The states before the lines. S may exceed the number of lines.
+        lines: The token ids of each line.
         L: The number of tokens of each line per step.
         groups: The token ids of each group.
     """
     log_p_SxV = np.asarray(model.predict(state))
     longest = max(map(len, lines))
-    # Padding gives all steps the same shape, so a network is compiled once.
+    # Padding gives all steps the same shape, so the network is compiled only once.
     ids_SxT = np.full((len(log_p_SxV), -(-longest // L) * L + 1), _NO_TOKEN, np.int32)
     for ids_T, line in zip(ids_SxT, lines):
         ids_T[: len(line)] = line

@@ -4,16 +4,16 @@
     nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
     nplm pairs runs/brown-mlp9 --table=pairs.tsv --region_good=verb_good --region_bad=verb_bad
 
-The table is .csv, .tsv, .parquet or .jsonl with one row per pair and the columns good and bad, or BLiMP's sentence_good
-and sentence_bad. A pair is correct if the good sentence as a whole has the higher probability (BLiMP's rule). Sentences
-whose log-probabilities differ by at most 1e-5 nats are a tie, which counts as half a correct pair unless --ties is
+The table is a .csv, .tsv, .parquet or .jsonl file with one row per pair and the columns good and bad, or BLiMP's
+sentence_good and sentence_bad. A pair is correct if the whole good sentence has the higher probability, as in BLiMP. A
+pair is a tie if its log-probabilities differ by at most 1e-5 nats. Ties count as half a correct pair unless --ties is
 given.
 
-Prints the numbers of pairs, correct pairs and ties for each run and group: for all pairs, and for known pairs, whose
-words are all in the vocabulary. With columns of regions, it also prints the mean difference of surprisals between the
-bad and the good region in bits, as in `nplm surprisal`. --output has one row per pair: the columns of the table and,
-for each run, the surprisals of both sentences and regions, their differences, and whether the pair is correct, wrong or
-a tie.
+Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
+whose words are all in the vocabulary. With --region_good and --region_bad, also prints the mean surprisal of the bad
+region minus the surprisal of the good region, in bits, as in `nplm surprisal`. --output writes one row per pair: the
+columns of the table and, for each run, the surprisals of both sentences and regions, their differences, and whether the
+pair is correct, wrong or a tie.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def define(parser: Parser) -> None:
     group = 'column of groups, such as paradigms or phenomena; default: one group'
     parser.add_argument('--group', default='', metavar='COLUMN', help=group)
     for name in ('good', 'bad'):
-        help = f'column of the critical words of the {name} sentences, as written there; default: none'
+        help = f'column of the critical words of the {name} sentences, spelled as in the sentence; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
     ties = 'how to count ties: half a correct pair (chance), wrong, or right (as in lm-evaluation-harness)'
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
@@ -87,7 +87,7 @@ class PairTable(NamedTuple):
         columns: All columns.
         stimuli: The sentences as items: good, bad, good, bad, ...
         groups: The group of each pair; '' if there is no column of groups.
-        regions: The slice of words of each sentence that forms its region; empty if there are no columns of regions.
+        regions: The slice of words that forms the region of each sentence; empty if the table has no regions.
     """
 
     columns: Columns
@@ -105,7 +105,7 @@ def read(
         table: The file, the value of --table.
         sentences: The columns of the good and the bad sentences; empty for those in DEFAULT_COLUMNS.
         group: The column of groups, such as paradigms; empty for none.
-        regions: The columns of the regions of the good and the bad sentences; empty for none.
+        regions: The columns of the good and the bad regions; empty for none.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
@@ -123,9 +123,9 @@ def read(
     if not pairs:
         raise BadInput(path, 'has no rows')
     for row, pair in enumerate(pairs):
-        for sentence, name, other in zip(pair, (good, bad), (bad, good)):
+        for sentence, name in zip(pair, (good, bad)):
             if not sentence.strip():
-                raise BadInput(f'{locate(row)}, column {name!r}', f'is empty, but {other!r} has a sentence')
+                raise BadInput(f'{locate(row)}, column {name!r}', 'is empty; must be a sentence')
     stimuli = minimal_pairs.to_stimuli(pairs, locate)
     groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
     return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
@@ -136,7 +136,7 @@ def _text(cell: Any) -> str:
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
-    """Returns the slice of words of each sentence that forms its region; empty if there are no regions."""
+    """Returns the slice of words that forms the region of each sentence; empty if there are no regions."""
     if not any(names):
         return []
     found = []

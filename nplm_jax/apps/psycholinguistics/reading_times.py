@@ -3,20 +3,20 @@
     nplm reading-times runs/brown-mlp9 runs/brown-kneser_ney_5 --table=times.csv --time=rt --figure=gains.png
     nplm reading-times runs/brown-mlp9 --table=times.tsv --item=item,condition --output=predictors.csv
 
-The table is .csv, .tsv, .parquet or .jsonl with one row per word: its item, zone, word and mean reading time. The rows
-of an item are adjacent and in reading order. An empty time or NA is missing.
+The table is a .csv, .tsv, .parquet or .jsonl file with one row per word and columns of items, zones, words and mean
+reading times. The rows of an item must be adjacent and in reading order. An empty cell or NA is a missing time.
 
 The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
 word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
-regression adds the surprisals of the word and of the two preceding words. Both are cross-validated over items, with the
-mean of each item subtracted. The gain is their difference in log-likelihood per word, in thousandths of a nat, with a
-95% bootstrap interval over items. The analysis excludes words without a time, the first three words of each item, the
-first and last word of each sentence, and words that are unknown or follow an unknown word.
+regression adds the surprisals of the word and the two preceding words. Both regressions are centred by item and
+cross-validated over items. The gain is the difference in held-out log-likelihood per word, in thousandths of a nat,
+with a 95% bootstrap interval over items. The analysis excludes words without a time, the first three words of each
+item, the first and last word of each sentence, and words that are unknown or follow an unknown word.
 
-With --item=item,condition, each condition is a separate text, and the conditions of an item are in the same fold and
-resampled together. With --item=item,reader, the table has one row per word and reader and is not averaged. --output
-has the rows of the table with all predictors and the column `analysed`, for R. docs/howto/reading_times.md has an
-example.
+With --item=item,condition, each condition is a separate text. The conditions of an item stay in the same fold and are
+resampled together. With --item=item,reader, the table has one row per word and reader, and times are not averaged over
+readers. --output writes the table with all predictors and the column `analysed`, for use in R.
+docs/howto/reading_times.md has an example.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def define(parser: Parser) -> None:
     parser.add_runs()
     parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='column of reading times')
-    scale = 'whether to predict the logarithm of the time, or the time in milliseconds'
+    scale = 'predict the logarithm of the time (log) or the time in milliseconds (ms)'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
     parser.add_columns()
     frequency = 'column of log frequencies; default: frequencies in the training text'
@@ -89,11 +89,11 @@ class WordTable(NamedTuple):
     Attributes:
         stimuli: The table.
         words: The words without surrounding whitespace.
-        item_W: The index of the item of each word.
+        item_W: The item index of each word.
         times_W: The reading times, or their logarithms; nan if missing.
-        unit_W: The index of the cross-validation unit of each word, from the first column of items.
+        unit_W: The index of the cross-validation unit of each word, given by the first item column.
         position_W: The position of each word in its item, from 1.
-        log_frequency_W: The log frequencies in the table; None if there is no column of them.
+        log_frequency_W: The log frequencies from the table; None if it has none.
     """
 
     stimuli: Stimuli
@@ -106,10 +106,10 @@ class WordTable(NamedTuple):
 
 
 class Predictors(NamedTuple):
-    """The predictors of the reading times of the analysed words.
+    """Predictors of the reading times of the analysed words.
 
     Attributes:
-        is_kept_W: The mask of the analysed words among all words.
+        is_kept_W: The mask of the analysed words.
         baseline_WxB: The baseline predictors of the analysed words.
         added_WxA: Model name -> surprisals of each analysed word and its preceding words, bits.
     """
@@ -124,8 +124,8 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
     Args:
         table: The file, the value of --table.
-        names: The names of the columns of items, zones and words.
-        time: The column of reading times; an empty cell or NA is missing.
+        names: The names of the item, zone and word columns.
+        time: The column of reading times; an empty cell or NA is a missing time.
         scale: `log` for the logarithms of the times, `ms` for the times.
         frequency: The column of log frequencies; empty for none.
 
@@ -179,7 +179,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
     log_frequency_W = table.log_frequency_W
     if log_frequency_W is None:
         log_frequency_W = np.array(measured['log_frequency'], float)
-    allowed = 'required, because models of subwords, characters or bytes and ARPA files have no word counts'
+    allowed = 'required for ARPA files and models of subwords, characters or bytes, which have no word counts'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W
     is_kept_W = gains.choose_words(*of_word, np.array(measured['in_vocabulary'], bool)) & np.isfinite(table.times_W)
@@ -194,7 +194,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
 
 def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_folds: int) -> None:
-    """Raises BadInput unless each fold has analysed words, and its regression has enough of them."""
+    """Raises BadInput unless each fold has analysed words and the others suffice to fit a regression."""
     units, number_W = np.unique(unit_W, return_inverse=True)
     check_folds(num_folds, len(units), 'with analysed words')
     fitted = len(unit_W) - np.bincount(number_W % num_folds).max() - len(np.unique(item_W))
@@ -203,7 +203,7 @@ def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_f
 
 
 def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
-    """Raises BadInput unless there are at least two items and each fold has one."""
+    """Raises BadInput unless there are at least two items, two folds, and one item per fold."""
     require(num_units > 1, 'items', num_units, f'expected 2 or more items {which}'.rstrip())
     allowed = f'must be from 2 to {num_units:,}, the number of items {which}'.rstrip()
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)
@@ -212,7 +212,7 @@ def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
 def _analyse(
     table: WordTable, predictors: Predictors, measured: dict[str, list[Any]], flags: argparse.Namespace
 ) -> dict[str, Any]:
-    """Returns the results as printed by --json."""
+    """Returns the results that --json prints."""
     of_word = table.times_W, table.item_W, table.unit_W
     times_W, item_W, unit_W = (values_W[predictors.is_kept_W] for values_W in of_word)
     check_sizes(item_W, unit_W, predictors.baseline_WxB.shape[1] + gains.NUM_BEFORE + 1, flags.folds)

@@ -26,11 +26,11 @@ _ADD_COLUMNS = 'list all columns that identify an item (--item=item,condition or
 
 
 class ColumnNames(NamedTuple):
-    """The names of the required columns of a table of stimuli.
+    """Names of the columns that a table of stimuli must have.
 
     Attributes:
         item: The columns that together identify an item, such as `item` and `condition`.
-        zone: The column of the positions of words in their item.
+        zone: The column with the position of each word in its item.
         word: The column of words.
     """
 
@@ -44,11 +44,11 @@ COLUMN_NAMES = ColumnNames()
 
 @dataclasses.dataclass(frozen=True)
 class Stimuli:
-    """A table with one row per word, in which the rows of an item are adjacent.
+    """A table with one row per word. The rows of an item are adjacent.
 
     Attributes:
         columns: All columns of the table, with one value per row.
-        names: The names of the columns of items, zones and words.
+        names: The names of the item, zone and word columns.
         items: The rows of each item, in order.
         locate: A function from a row index to its location in error messages.
     """
@@ -70,11 +70,11 @@ class Stimuli:
 
     @property
     def item_W(self) -> np.ndarray:
-        """The index of the item of each row, W."""
+        """The item index of each row, W."""
         return np.repeat(np.arange(len(self.items)), list(map(len, self.items)))
 
     def locate_word(self, row: int) -> str:
-        """Returns the location of a word in error messages, from the index of its row."""
+        """Returns the location of the word in a row, for error messages."""
         return f'{self.locate(row)}, column {self.names.word!r}'
 
 
@@ -83,7 +83,7 @@ def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: 
 
     Args:
         values_W: The value of each word.
-        item_W: The index of the item of each word.
+        item_W: The item index of each word.
         distance: The distance in words.
     """
     is_there_W = (np.roll(item_W, distance) == item_W) & (np.arange(len(item_W)) >= distance)
@@ -91,7 +91,7 @@ def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: 
 
 
 def strip_punctuation(word: str) -> str:
-    """Removes whitespace and punctuation from both ends of a word, or only whitespace if the word has nothing else."""
+    """Strips whitespace and punctuation from both ends of a word; only whitespace if the word is all punctuation."""
     kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
     return word[kept[0] : kept[-1] + 1] if kept else word.strip()
 
@@ -103,12 +103,12 @@ def read(
 
     Args:
         table: The file, the value of --table.
-        names: The names of the columns of items, zones and words.
+        names: The names of the item, zone and word columns.
         sentence: The column of sentences, for a table with one row per item; empty for a table with one row per word.
         sentence_flag: See `from_columns`.
 
     Raises:
-        BadInput: The file is rejected by `tables.read` or `from_columns`.
+        BadInput: `tables.read` or `from_columns` rejects the file.
     """
     columns, locate, name = tables.read(table)
     if sentence:
@@ -117,12 +117,12 @@ def read(
 
 
 def has_blank_lines(text: str) -> bool:
-    """Returns whether a text has blank lines between its lines, which then separate items."""
+    """Returns whether a text contains blank lines, which then separate its items."""
     return _BLANK_LINES.search(text.strip()) is not None
 
 
 def from_text(text: str, name: str) -> Stimuli:
-    """Parses whitespace-separated words, with one item per line or, if there are blank lines, per paragraph.
+    """Splits text into words at whitespace, with one item per line or, if there are blank lines, per paragraph.
 
     Items and zones are numbered from 1.
 
@@ -155,7 +155,7 @@ def from_columns(
     Args:
         columns: The columns, of equal length; None stands for an empty cell.
         name: The name of the table in error messages.
-        names: The names of the columns of items, zones and words.
+        names: The names of the item, zone and word columns.
         locate: A function from a row index to its location in error messages; default: the name and the row number.
         sentence_flag: The beginning of the flag for a column of sentences, such as `--sentence=`. If the table seems to
             have one row per item, the error message suggests this flag.
@@ -168,7 +168,7 @@ def from_columns(
     items = [('item', column) for column in names.item]
     if sentence_flag and not {names.zone, names.word} <= columns.keys() and (sentence := _find_sentences(columns)):
         missing, advice = (names.word if names.zone in columns else names.zone), f'give {sentence_flag}{sentence}'
-        tables.check_has(columns, name, 'column', missing, f'; one sentence per row? {advice}')
+        tables.check_has(columns, name, 'column', missing, f'; if each row is a sentence, {advice}')
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], locate)
     return Stimuli(columns, names, _find_items(columns, names, locate), locate)
 
@@ -176,18 +176,17 @@ def from_columns(
 def from_sentences(
     columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, locate: Locate | None = None
 ) -> tuple[Stimuli, list[int]]:
-    """Splits a table with one row per item into words, separated by whitespace.
+    """Splits the sentences of a table at whitespace. The table has one row per item, the result one row per word.
 
     Args:
         columns: The columns, as in `from_columns`. If there is no column `item`, it is added and numbers the rows.
         sentence: The column of sentences.
         name: The name of the table in error messages.
-        names: The column of items, and the columns to add: zones, numbered from 1, and words.
+        names: The item column, and the columns to add: zones, numbered from 1, and words.
         locate: See `from_columns`.
 
     Returns:
-        The stimuli, in which the cells of an item are repeated for each of its words; and the original row of each
-        word.
+        The stimuli, which repeat the cells of an item for each of its words, and the original row of each word.
 
     Raises:
         BadInput: `from_columns` rejects the words, two rows have the same item, or a column to add already exists.
@@ -220,7 +219,7 @@ def _find_sentences(columns: Columns) -> str:
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], locate: Locate) -> None:
     """Raises BadInput unless the columns exist, differ and have no empty cells, and the last one is valid text."""
     for role, column in roles:
-        use = '; it contains the positions of words in their item' if role == 'zone' else ''
+        use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)
     names = [column for _, column in roles]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
@@ -239,7 +238,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
 
 
 def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
-    """Returns the key of the item of each row."""
+    """Returns the item key of each row."""
     return list(zip(*(columns[column] for column in names.item)))
 
 

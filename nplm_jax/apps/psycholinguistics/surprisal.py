@@ -1,17 +1,17 @@
-"""Computes surprisal, entropy (both in bits) and rank of the words of an experiment.
+"""Computes the surprisal, entropy (both in bits) and rank of words in an experiment.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
     nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
     nplm surprisal runs/brown-mlp9 < sentences.txt
 
-Reads a table with the columns item, zone and word and one row per word, in which the rows of an item are adjacent and
-ordered by zone; or, with --sentence, a table with one row per item. A table is .tsv, .csv (separated by commas or
-semicolons), .parquet or .jsonl. Without --table, reads stdin with one item per line or, if there are empty lines, with
-items separated by empty lines. Items are scored independently. For a table with one row per word and reader,
---item=item,reader names both columns.
+Reads a table with one row per word and the columns item, zone and word. The rows of an item must be adjacent and
+ordered by zone. With --sentence, the table has one row per item. A table is a .tsv, .csv (separated by commas or
+semicolons), .parquet or .jsonl file. Without --table, reads items from stdin, one per line or, if there are empty
+lines, separated by empty lines. Items are scored independently. For a table with one row per word and reader, give
+--item=item,reader.
 
-Writes the table with additional columns: the tokens of the word, its length, its log frequency, whether it is in the
-vocabulary, and how it was scored; and for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
+Writes the table with additional columns: the word's tokens, length and log frequency, whether it is in the vocabulary,
+and how it was scored. Each run adds the columns surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 distribution that predicts the word), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md defines the
 columns. --long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction
 and rank. --figure=FILE.png draws the surprisal of each word, with one panel per item.
@@ -36,14 +36,14 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     helps = {
-        'weights': 'also measure a mixture of the runs, as a model named mixture: numbers such as 0.7,0.3, or a file '
-        'written by `nplm mix --output=FILE`; default: no mixture',
+        'weights': 'mixture weights, such as 0.7,0.3, or a file written by `nplm mix --output=FILE`; adds the mixture '
+        'of the runs as the model `mixture`; default: no mixture',
         'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
-        'sentence': 'column of sentences, for a table with one row per item; splits them into words at whitespace and '
-        'adds the columns zone and word; default: one row per word',
+        'sentence': 'column of sentences, for a table with one row per item; the sentences are split at whitespace, '
+        'and the columns zone and word are added; default: one row per word',
         'figure': 'figure of the surprisal of each word; default: no figure',
-        'tokens': 'how to tokenize words: words splits off punctuation, whitespace does not; default: like the corpus '
-        'of the runs, with punctuation split off if the vocabulary requires it',
+        'tokens': 'how to tokenize words: words splits off punctuation, whitespace does not; default: as in the '
+        'corpus of the runs, but with punctuation split off if the vocabulary requires it',
         'word_probability': 'for models of subwords, characters or bytes: probability of the word (corrected), or of '
         'its tokens including the preceding space (sum), as in minicons',
         'hyphens': 'split: split an unknown word at its hyphens if all parts are known',

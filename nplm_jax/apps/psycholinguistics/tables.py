@@ -1,4 +1,4 @@
-"""Input and output of tables: reads TSV, CSV, JSON Lines and Parquet; writes TSV, CSV and Parquet."""
+"""Readers of TSV, CSV, JSON Lines and Parquet tables, and writers of TSV, CSV and Parquet tables."""
 
 import csv
 import io
@@ -101,9 +101,9 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
                 objects[number] = json.loads(line)
                 json.dumps(objects[number], ensure_ascii=False).encode()  # an unpaired surrogate is a ValueError
             except (ValueError, RecursionError) as error:
-                raise BadInput(f'{path}:{number}', f'not JSON ({first_line(error)})') from None
+                raise BadInput(f'{path}:{number}', f'is not valid JSON ({first_line(error)})') from None
             if not isinstance(objects[number], dict):
-                raise BadInput(f'{path}:{number}', 'not a JSON object')
+                raise BadInput(f'{path}:{number}', 'is not a JSON object')
     header = list(dict.fromkeys(key for row in objects.values() for key in row))
     return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 
@@ -124,7 +124,7 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
         for cells in filter(None, reader):
             rows[reader.line_num] = list(map(_unquote, cells)) if is_tsv else cells
     except csv.Error as error:
-        raise BadInput(f'{path}:{reader.line_num}', f'not CSV ({error})') from None
+        raise BadInput(f'{path}:{reader.line_num}', f'is not valid CSV ({error})') from None
     header = rows.pop(min(rows)) if rows else []
     for line, cells in rows.items():
         if len(cells) != len(header):
@@ -133,10 +133,10 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
 
 
 def _find_separator(text: str, default: str) -> str:
-    """Detects the separator of a table: among those in the header, the one with the same count in the most rows.
+    """Detects the separator of a table: the one whose count in the header recurs in the most lines.
 
-    Considers the first lines, without quoted text. Returns the default if the header has no separator, as in a table
-    with one column.
+    Reads only the first lines and ignores quoted text. Returns the default if the header has no separator, as in a
+    table with one column.
     """
     lines = [re.sub(r'"[^"]*"', '', line) for line in text[:_SNIFFED_CHARACTERS].split('\n') if line.strip()]
     counts = {s: [line.count(s) for line in lines] for s in _SEPARATORS if lines and s in lines[0]}
@@ -158,7 +158,7 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
     except OverflowError as error:  # a time after the year 9999
         raise BadInput(path, f'cannot be read ({first_line(error)})') from None
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise BadInput(path, f'damaged or not .parquet ({first_line(error)})') from None
+        raise BadInput(path, f'is damaged or not a .parquet file ({first_line(error)})') from None
 
 
 def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str] = ()) -> str:
@@ -169,7 +169,8 @@ def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str
     Args:
         columns: The columns, of equal length.
         separator: The separator of cells.
-        own_columns: The user's columns, whose floats keep all digits. Floats of other columns have 9 digits.
+        own_columns: The user's columns, whose floats keep all digits. Floats in other columns have 9 significant
+            digits.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator='\n')

@@ -1,6 +1,6 @@
-"""The tokens of stimuli as one stream, with the mask of tokens that contribute to the surprisal of their word.
+"""Tokens of stimuli, and corrected probabilities of words that consist of subwords.
 
-For lossless tokenizers, whose tokens do not mark where a word ends, also corrects the probabilities of words.
+Tokens of lossless tokenizers do not mark the end of a word, so the probabilities of words need a correction.
 
 Dims: T tokens of all items, W words, G groups of tokens.
 """
@@ -26,12 +26,13 @@ class TokenTable(NamedTuple):
     Attributes:
         tokens_T: The tokens.
         ids_T: The token ids, int32.
-        words_T: The row of the word of each token.
-        is_head_T: Whether each token is not punctuation; all tokens of a word that is only punctuation are heads.
+        words_T: The row of each token's word.
+        is_head_T: Whether each token belongs to the word without its punctuation. If a word is only punctuation, all
+            its tokens do.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
         lines: The slice of tokens of each item.
-        joins_before_W: Whether no space precedes a word, in scripts without spaces between words.
-        joins_after_W: Whether no space follows a word, in such scripts.
+        joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
+        joins_after_W: Whether each word precedes the next word without a space.
     """
 
     tokens_T: list[str]
@@ -90,7 +91,7 @@ class TokenTable(NamedTuple):
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    """Returns the mask of the tokens of a word that are not punctuation; all True if the word is only punctuation.
+    """Returns the mask of a word's tokens that are not punctuation; all True if the word is only punctuation.
 
     For a lossless tokenizer, the mask is contiguous: it includes punctuation and whitespace between the other tokens,
     and the whitespace before them.
@@ -104,13 +105,15 @@ def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
 
 
 def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
-    """Returns the token ids of four groups.
-
-    They are the tokens that begin with whitespace, all others, the tokens that end a word, and all others.
+    """Groups token ids by whether they begin with whitespace and by whether they end the previous word.
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
-        punctuation: `attached` if only whitespace ends a word, `word` if punctuation does so too.
+        punctuation: `attached` if only whitespace ends a word, `word` if punctuation also does.
+
+    Returns:
+        The ids of tokens that begin with whitespace, of all others, of tokens that end the previous word, and of all
+        others.
     """
     tokenizer = vocabulary.tokenizer
     begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
@@ -124,23 +127,23 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 def correct(
     lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
 ) -> np.ndarray:
-    """Returns the corrections to add to log P of the tokens of each word to obtain log P(word), float64, W, nats.
+    """Returns log P(word) minus log P(tokens) for each word, float64, W, nats.
 
     Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
     end of the word itself. Let B be the event that the next token begins with whitespace. Then
 
         P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c).
 
-    The first word of an item has no preceding space, and is divided by 1 - P(B | c). If words are measured without
-    their punctuation, punctuation ends a word too, and a word that follows punctuation is divided by
-    P(neither whitespace nor punctuation | c). The probabilities of all words with the same type of beginning thus sum
-    to one. If no space separates two words, there is no correction at their boundary.
+    The first word of an item has no preceding space, so the divisor is 1 - P(B | c). If words are measured without
+    their punctuation, punctuation also ends a word, and the divisor for a word that follows punctuation is
+    P(neither whitespace nor punctuation | c). The probabilities of all words with the same type of beginning therefore
+    sum to one. If no space separates two words, there is no correction at their boundary.
 
     Args:
         lines: The statistics of each item, with the groups of `find_groups`.
         first_W: The index of the first token of each word.
         last_W: The index of the last token of each word.
-        start_W: The index of the group of the first token of each word.
+        start_W: The group index of the first token of each word.
         table: The tokens of all words.
 
     References:

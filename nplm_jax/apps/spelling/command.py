@@ -7,8 +7,8 @@
 
 Trains a small window network (the paper's architecture) on the characters of the training words outside the run's
 vocabulary, in a minute or less, and saves it in runs/NAME/spelling. The same command resumes an interrupted training.
---family selects another model.family; modified_kneser_ney takes a second. The probability of an out-of-vocabulary word
-w is then
+--family selects another model.family; modified_kneser_ney trains in a second. The probability of an out-of-vocabulary
+word w is then
 
     P(w | context) = P(<rare> | context) P(spelling of w | w is out of vocabulary),
 

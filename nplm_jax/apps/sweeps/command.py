@@ -5,11 +5,11 @@
     nplm sweep brown model.m=30,60 model.h=50,100 --config.train.epochs=2
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
-Runs every combination of the values in KEY=VALUE,VALUE,..., each in its own folder; without such arguments, every point
-yielded by sweep() of the config file. Several configs are compared with each other. --vectorize trains points that
-differ only in seed, learning rate or decay together. --launcher=local or slurm, with --jobs, runs the points as
-processes or jobs. The same command resumes a stopped sweep. Prints a table of perplexities, in which the run with the
-best validation perplexity is marked.
+Trains one run for every combination of the values in KEY=VALUE,VALUE,..., each in its own folder. Without such
+arguments, trains every point that sweep() in the config file yields. With several configs, trains each and compares
+them. --vectorize trains points together if they differ only in seed, learning rate or decay. --launcher=local or slurm
+runs the points as processes or jobs, and --jobs limits how many run at once. The same command resumes a stopped sweep.
+Prints a table of perplexities and marks the run with the best validation perplexity.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def define(parser: Parser) -> None:
     axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
     parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
-    parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
+    parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: points of sweep()')
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -33,10 +33,10 @@ def main(arguments: argparse.Namespace) -> None:
     _, *argv = arguments.typed
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
-        require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
+        require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; use nplm train {argv[0]}')
     configs = list(itertools.takewhile(lambda word: '=' not in word and not word.startswith('-'), argv))
     selection = [f'--configs={";".join(configs)}']
     if len(configs) == 1:
         has_grid = any(word.partition('=')[0] == '--grid' for word in argv)
-        selection = [f'--config={configs[0]}', *([] if has_grid else ['--sweep'])]  # of KEY=VALUE,... words, if any
+        selection = [f'--config={configs[0]}', *([] if has_grid else ['--sweep'])]  # or KEY=VALUE,... words
     train.start(arguments.typed, [*selection, *argv[len(configs) :]])

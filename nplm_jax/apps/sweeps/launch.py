@@ -1,4 +1,4 @@
-"""Extension of `launch.py` by sweeps, searches and jobs. Imports no JAX before it runs."""
+"""Extension of `launch.py` for sweeps, searches and jobs. Imports no JAX before it runs."""
 
 import re
 import types
@@ -70,9 +70,9 @@ class SweepExtension:
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:
-        """See `Extension`: --grid model.m=10,30 model.h=20,60, and --sweep model.m=10,30 of `nplm sweep`."""
+        """See `Extension`: takes words such as model.m=10,30 after --grid, or after --sweep from `nplm sweep`."""
         if is_taken := asked.is_sweep():
-            is_both = bool(asked.GRID.value and asked.SWEEP.value)  # `check` refuses it
+            is_both = bool(asked.GRID.value and asked.SWEEP.value)  # `check` rejects it
             flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], is_both
         return is_taken
 

@@ -1,4 +1,4 @@
-"""Execution of sweeps, searches and jobs according to the flags."""
+"""Execution of the sweeps, searches and jobs that the flags select."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ def run(launch: Launch) -> None:
     for point in points if asked.is_sweep() else []:
         workdir.check_path(launch.folder / point.name)  # before the first point trains
     for name, reason in impossible.items():
-        print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
+        print(f'{name}: skipped, because it is impossible ({reason})', file=sys.stderr, flush=True)
     if PRINT_CONFIG.value:
         print(describe_config(launch.config, [point.overrides for point in points if asked.is_sweep()]))
         return
@@ -58,8 +58,8 @@ def run_search(launch: Launch) -> str:
     """Runs the requested search in this process or as jobs. Returns its table.
 
     Raises:
-        BadInput: A package is not installed, the config file has no valid search space, or the folder or the URL of the
-            database is invalid.
+        BadInput: A package is not installed, the config file has no valid search space, or the folder or the database
+            URL is invalid.
     """
     is_installed = importlib.util.find_spec('optuna') is not None
     require(is_installed, '--search', ..., 'Optuna is not installed: pip install "nplm-jax[search]"')

@@ -1,4 +1,4 @@
-"""Runs as jobs on SLURM or on this machine, by submitit. Each process of a job runs an ordinary command line.
+"""Jobs on SLURM or on this machine, submitted by submitit. Each process of a job runs an ordinary command line.
 
 A job that is preempted, requeued or out of time saves its state and resumes when SLURM restarts it.
 """
@@ -24,11 +24,11 @@ _INTEGERS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s'
 _STRINGS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
 _DEFAULTS = {'time': 1440, 'nodes': 1, 'signal_delay_s': 90}  # time in minutes
 _DEVICES = 'CUDA_VISIBLE_DEVICES'  # submitit clears it for jobs on this machine
-_UNLIMITED = 10**6  # time limit of jobs on this machine, minutes; maximum number of starts of SLURM jobs
+_UNLIMITED = 10**6  # time limit of jobs on this machine (minutes), and maximum number of timeouts of a SLURM job
 
 
 class Job(NamedTuple):
-    """One run that becomes a job.
+    """A run to submit as a job.
 
     Attributes:
         name: The name of the run.
@@ -54,7 +54,7 @@ class _Process:
         job = submitit.JobEnvironment()
         is_local = job.cluster == 'local'
         number = [f'--process_id={job.global_rank}'] * (is_local and job.num_tasks > 1)
-        # SLURM sends signals to every process of a job; SIGUSR2, the end of the time, is only for this process.
+        # SLURM signals every process of a job, but only this one handles SIGUSR2, which precedes the time limit.
         ignore = functools.partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
         self._run = subprocess.Popen([*self._words, *number], preexec_fn=ignore)
         if is_local:
@@ -67,17 +67,17 @@ class _Process:
         import submitit
 
         self._run.terminate()
-        os.waitid(os.P_PID, self._run.pid, os.WEXITED | os.WNOWAIT)  # `wait` in a signal handler waits for itself
+        os.waitid(os.P_PID, self._run.pid, os.WEXITED | os.WNOWAIT)  # `wait` in a signal handler would deadlock
         return submitit.helpers.DelayedSubmission(_Process(self._words))
 
 
 def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Converts `['partition=gpu', 'time=60']` to a dictionary; time is in minutes. Raises BadInput."""
+    """Converts options such as `['partition=gpu', 'time=60']` (minutes) to a dictionary. Raises BadInput."""
     options: dict[str, Any] = {}
     for text in texts:
         key, _, value = text.partition('=')
         keys = sorted(_INTEGERS + _STRINGS)
-        allowed = f'must be KEY=VALUE, with a key of {", ".join(keys)}{did_you_mean(key, set(keys) - {key})}'
+        allowed = f'must be KEY=VALUE with one of the keys {", ".join(keys)}{did_you_mean(key, set(keys) - {key})}'
         require(bool(value) and key in keys, '--slurm', text, allowed)
         is_valid = key in _STRINGS or (value.isdecimal() and int(value) > 0)
         require(is_valid, '--slurm', text, 'must be an integer above 0')
@@ -101,7 +101,7 @@ def run(
     Args:
         jobs: The jobs.
         launcher: 'slurm', or 'local' for processes on this machine.
-        logs: The folder for the output of the jobs and submitit's files, and nothing else.
+        logs: A folder used only for the output of the jobs and submitit's files.
         finished: Returns whether the run in a folder has a result.
         options: The options of SLURM jobs.
         processes: The number of processes of each job, which train together.
@@ -116,8 +116,8 @@ def run(
     is_local = launcher == 'local'
     executor = _executor(launcher, logs, options, processes)
     queue = {} if is_local else _read_queue()
-    if queue is None:  # it may contain a job of an earlier start
-        problem = 'squeue does not answer, so jobs could be submitted twice; try again later'
+    if queue is None:  # the queue may contain jobs from an earlier start
+        problem = 'squeue does not respond, so jobs could be submitted twice; try again later'
         raise BadInput('--launcher', problem, value=launcher)
     max_running = max_running or (1 if is_local else len(jobs))
     poll_seconds, waiting, running, failed = 0.3 if is_local else 2.0, list(jobs), dict[Job, Any](), list[str]()
@@ -146,7 +146,7 @@ def run(
                 time.sleep(poll_seconds)
         elif ids:
             which = f'{" ".join(ids)} (cancel them with scancel {" ".join(ids)})'
-            _print(f'jobs still running: {which}; the same command waits for them again')
+            _print(f'jobs still running: {which}; run the same command to wait for them again')
         raise
     return failed
 
@@ -193,8 +193,8 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
         group = [f'--coordinator=localhost:{free_port()}', f'--processes={processes}'] if processes > 1 else []
         words = ['env', *shown, *words, *group]
     executor.update_parameters(name=job.name, slurm_comment=str(job.folder.absolute()))
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the Python of a job may not find this package
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the waiting process
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job's Python may not find this package
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by jobs, so Ctrl-C stops only the wait
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints SLURM's messages
             return executor.submit(_Process(words))
@@ -205,7 +205,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
 
 
 def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
-    """Returns the finished jobs. SLURM jobs are finished when they leave the queue; accounting may be unavailable."""
+    """Returns the jobs that have ended. SLURM jobs end when they leave the queue; accounting may be unavailable."""
     if is_local:
         return [job for job, submitted in running.items() if submitted.done()]
     queue = _read_queue()
@@ -221,7 +221,7 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns at most 300 characters of the last nonempty line of a log, ignoring lines of srun."""
+    """Returns the last nonempty line of a log, cut to 300 characters. Ignores lines from srun."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
     said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
     return next((line[:300] for line in said if line), 'no output')

@@ -43,7 +43,7 @@ class Report:
 
     Attributes:
         trial: The trial.
-        known: The values reported by an earlier start of the trial.
+        known: The values that an earlier process reported for the trial.
     """
 
     trial: optuna.Trial
@@ -68,7 +68,7 @@ class Search:
         space: The search space.
         folder: The folder of the search, with a subfolder for each trial.
         url: The URL of the database.
-        num_trials: The number of complete or pruned trials after which no trial starts.
+        num_trials: The number of complete or pruned trials after which no new trial starts.
         words: The command line of the config: launch.py, --config and the keys set by flags.
         worker: The index of this process among several; None if unknown.
     """
@@ -81,13 +81,13 @@ class Search:
     worker: int | None = None
 
     def run(self) -> str:
-        """Runs the missing trials one after another. Returns the table of `search_report.write`.
+        """Runs the missing trials one after another. Returns the table from `search_report.write`.
 
         Raises:
             BadInput: The database is unusable or contains another study, the folder has trials of another study, or the
                 text is unreadable.
             Resumable: The database stopped responding.
-            training.train.Interrupted: A signal arrived; the same command continues the trial.
+            training.train.Interrupted: A signal arrived. The same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Search:
     def run_jobs(
         self, num_workers: int, launcher: str, options: Mapping[str, Any], worker_flags: Sequence[str] = ()
     ) -> str:
-        """Runs the missing trials in several processes. Returns the table of `search_report.write`.
+        """Runs the missing trials in several processes. Returns the table from `search_report.write`.
 
         Args:
             num_workers: The number of processes.
@@ -113,10 +113,10 @@ class Search:
             worker_flags: Additional flags of the processes.
 
         Raises:
-            BadInput: See `run`; also if several processes would share a SQLite file.
+            BadInput: See `run`. Several processes cannot share a SQLite file.
             Resumable: All processes ended before the study was complete.
         """
-        shown = 'SQLite is for one process; several need --storage=postgresql+psycopg://USER@HOST/DATABASE'
+        shown = 'must be 1 with SQLite; several processes need --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
         self.folder.mkdir(parents=True, exist_ok=True)
         with search_storage.opened(self.url) as storage:
@@ -143,7 +143,7 @@ class Search:
             BadInput: See `run`.
         """
         name = self.space.settings.name
-        pruner = optuna.pruners.HyperbandPruner()  # which Optuna recommends with TPE
+        pruner = optuna.pruners.HyperbandPruner()  # recommended by Optuna for TPE
         study = optuna.create_study(storage=storage, study_name=name, pruner=pruner, load_if_exists=True)
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
@@ -152,13 +152,13 @@ class Search:
         study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
-            unknown = f'has trials that the database does not know; {workdir.give_another(self.folder)}'
+            unknown = f'has trials that are not in the database; {workdir.give_another(self.folder)}'
             require(not has_folders, '--workdir', self.folder, unknown)
             study.set_user_attr('identity', identity)
         search_space.check_same(name, study.user_attrs['identity'], identity)
         trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
         advice = 'give the folder of the search, or another --config.name'
-        missing = f'has none of the {len(trained)} trials that the database has of {name}; {advice}'
+        missing = f'has none of the {len(trained)} trials of {name} in the database; {advice}'
         require(not trained or has_folders, '--workdir', self.folder, missing)
         return study
 
@@ -187,7 +187,7 @@ class Search:
 
         Raises:
             optuna.TrialPruned: The pruner stopped the trial, or its point cannot be trained.
-            _Lost: This process was silent for too long; another process continues the trial.
+            _Lost: This process sent no heartbeat for too long, and another process continues the trial.
         """
         begun.append(trial.number)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
@@ -195,7 +195,7 @@ class Search:
         try:
             return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
         except UpdateFinishedTrialError:
-            print(f'{name}: was silent for too long; another process continues it', file=sys.stderr, flush=True)
+            print(f'{name}: heartbeats were missing; another process continues it', file=sys.stderr, flush=True)
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
@@ -212,7 +212,7 @@ class Search:
                 raise  # unrelated to the point; another start may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
-            advice = f'; to train it to its end: {command}' if verdict == 'pruned' else ''
+            advice = f'; to train it to the end: {command}' if verdict == 'pruned' else ''
             print(f'{folder.name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
             raise optuna.TrialPruned from None
         trial.set_user_attr('seconds', float(results['seconds']))
@@ -226,7 +226,7 @@ class Search:
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run` after any suspended process that lost the trial has released its folder."""
+    """Calls `experiment.run`; waits while a suspended process that lost the trial still locks the folder."""
     while True:
         try:
             return experiment.run(settings, folder, *rest)

@@ -17,12 +17,14 @@ from nplm_jax.utils.io import write_atomically
 
 
 def trial_name(trial: FrozenTrial) -> str:
-    """Returns the name of a trial's folder; a repeated trial uses the folder of the original."""
+    """Returns the name of a trial's folder. A retried trial uses the folder of the original."""
     return f'trial-{trial.system_attrs.get("failed_trial", trial.number):04}'
 
 
 def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
-    """Writes table.md, and importance.png and slices.png if at least two trials are complete and on the same words.
+    """Writes table.md, and the figures importance.png and slices.png.
+
+    The figures require at least two complete trials on the same words.
 
     Args:
         study: The study.
@@ -30,8 +32,8 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         command_of: Returns the command line that trains a point.
 
     Returns:
-        The table, best trial first, followed by the figures and the command line of the best trial. These are omitted
-        if the trials are not on the same words.
+        The table, best trial first, the paths of the figures, and the command line of the best trial. If the trials are
+        on different words, the figures and the command line are omitted.
     """
     finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
     finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, null_to_inf(trial.value)))
@@ -48,11 +50,11 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
     lines = [table]
     folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
     if len({run_inputs.read_record(path).get('sha256') for path in folders}) > 1:
-        lines.append('The trials differ in their words or vocabulary: their perplexities are not comparable')
+        lines.append('The trials differ in their words or vocabulary, so their perplexities are not comparable')
         return '\n'.join(lines)
     if len(complete) > 1:
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # about too few trials
+            warnings.simplefilter('ignore')  # warnings about too few trials
             importances = optuna.importance.get_param_importances(study)
         values = [(trial.params, trial.value) for trial in complete]
         figure = figures.draw_importances(importances, folder / 'importance.png')

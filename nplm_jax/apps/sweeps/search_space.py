@@ -1,4 +1,4 @@
-"""Hyperparameter search spaces: `search(trial)` of a config file, and the identity of a search."""
+"""Hyperparameter search spaces: `search(trial)` in a config file, and the identity of a search."""
 
 import contextlib
 import dataclasses
@@ -40,12 +40,12 @@ class Space:
         """Returns the point of a trial, applied to the config and checked.
 
         Raises:
-            BadInput: The call of search() failed, or the point has an unknown key, a wrong type or an invalid value.
-            optuna.exceptions.OptunaError: The call of search() raised TrialPruned, or the database failed.
+            BadInput: search() failed, or the point has an unknown key, a wrong type or an invalid value.
+            optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
         """
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings('ignore', 'Choices for a categorical', UserWarning)  # refused below
+                warnings.filterwarnings('ignore', 'Choices for a categorical', UserWarning)  # rejected below
                 point = self.search(trial)
         except optuna.exceptions.OptunaError:  # pruned, or the database failed
             raise
@@ -53,7 +53,7 @@ class Space:
             raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
         for name, distribution in trial.distributions.items():
             for choice in getattr(distribution, 'choices', ()):
-                survives = isinstance(choice, (bool, int, float, str, type(None)))  # the database
+                survives = isinstance(choice, (bool, int, float, str, type(None)))  # in the database
                 problem = f'{name} has the choice {choice!r}; choices must be numbers, strings, True, False or None'
                 require(survives, '--search', ..., f'search() of {self.path}: {problem}')
         chosen = [key for key in point if key in config_lib.CHOOSERS] if isinstance(point, Mapping) else []
@@ -76,7 +76,7 @@ class Space:
 
 
 def load(path: str, config: Config) -> Space:
-    """Returns the search space of a config file after a dry run of one trial.
+    """Loads the search space of a config file and checks it with one trial.
 
     Args:
         path: A config file with a function `search(trial)`.
@@ -87,13 +87,13 @@ def load(path: str, config: Config) -> Space:
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
     function: Any = runpy.run_path(path).get('search')
-    missing = f'{path} defines no search(trial); it returns a dictionary of keys'
+    missing = f'{path} must define search(trial), which returns a dictionary of keys'
     require(inspect.isfunction(function), '--search', ..., missing)
     space = Space(path, function, config)
     with contextlib.suppress(optuna.TrialPruned):
         space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
         advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
-        require(bool(trial.params), '--search', ..., f'search() of {path} suggests nothing; {advice}')
+        require(bool(trial.params), '--search', ..., f'search() of {path} suggests no values; {advice}')
     return space
 
 

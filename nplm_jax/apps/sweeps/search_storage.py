@@ -1,4 +1,4 @@
-"""The database of a search: its URL, which may contain a password, and its Optuna storage."""
+"""Database of a search: its URL, which may contain a password, and its Optuna storage."""
 
 import contextlib
 import functools
@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
-ENVIRONMENT = 'NPLM_STORAGE'  # the variable with the URL if --storage is not given
-HEARTBEAT = 60  # seconds; a trial is rerun if its process is silent for twice as long
-MAX_RETRIES = 3  # of one trial
-_TIMEOUT = 10  # seconds to connect
+ENVIRONMENT = 'NPLM_STORAGE'  # environment variable with the URL; --storage takes precedence
+HEARTBEAT = 60  # seconds; a trial is retried if its process sends no heartbeat for twice as long
+MAX_RETRIES = 3  # maximum number of retries of a trial
+_TIMEOUT = 10  # connection timeout (seconds)
 _PLAIN = re.compile(r'[^\s=?#@;]*')
 _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
 
@@ -42,8 +42,8 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
         raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
     parts = url.username or '', url.host or '', url.database or ''
     require(not any('@' in part for part in parts), '--storage', ..., 'the password has an @; write it as %40')
-    problem = f'not a URL; {_ALLOWED}, with other characters than letters and digits as %XX'
-    require(all(map(_PLAIN.fullmatch, parts)), '--storage', ..., problem)  # any of them may be the password
+    problem = f'not a URL; {_ALLOWED}, with characters other than letters and digits written as %XX'
+    require(all(map(_PLAIN.fullmatch, parts)), '--storage', ..., problem)  # any part may contain the password
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
     is_allowed = url.drivername == 'postgresql+psycopg' and bool(url.database)
@@ -52,7 +52,7 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
 
 
 def is_sqlite(url: str) -> bool:
-    """Returns whether the URL refers to a file, which only one process may use."""
+    """Returns whether the URL refers to a SQLite file, which only one process may use."""
     return url.startswith('sqlite')
 
 
@@ -73,7 +73,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
     with warnings.catch_warnings():
-        # Heartbeats, which Optuna has had since 2021, are experimental.
+        # Optuna has had heartbeats since 2021 but still marks them as experimental.
         warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
         connect = functools.partial(
             optuna.storages.RDBStorage,

@@ -1,4 +1,4 @@
-"""Points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
+"""Points of a sweep: configs with changed keys, from `sweep()` or a grid."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep beside the folders of its points
+RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep, next to the folders of points
 
 
 class Point(NamedTuple):
@@ -28,7 +28,7 @@ class Point(NamedTuple):
         name: The name of the run and of its folder.
         settings: The settings of the run.
         overrides: The flattened keys that differ from the sweep's config.
-        file: The point's own value of --config; '' for the value of the sweep.
+        file: The point's value of --config; '' if it is the sweep's value.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: The reasons why the other points are invalid, by name.
+        impossible: Name -> the reason why the point is invalid, for all other points.
     """
 
     possible: list[Point]
@@ -58,7 +58,7 @@ def load_points(path: str, config: Config) -> Points:
         config: The config that the points change.
 
     Raises:
-        BadInput: The file has no sweep(), a point has an unknown key, two points have one name, or no point is
+        BadInput: The file has no sweep(), a point has an unknown key, two points have the same name, or no point is
             possible. No run has started by then.
     """
     try:
@@ -66,14 +66,14 @@ def load_points(path: str, config: Config) -> Points:
         overrides = list(sweep()) if sweep else []
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
-    advice = 'for all combinations of some values give --grid=model.m=10,30 --grid=model.h=20,60'
+    advice = 'for all combinations of values, give --grid=model.m=10,30 --grid=model.h=20,60'
     require(sweep is not None, '--sweep', ..., f'{path} defines no sweep(); {advice}')
     require(bool(overrides), '--sweep', ..., f'sweep() of {path} yields no points')
     return _apply_all(overrides, config, '--sweep', f'a point of {path}')
 
 
 def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Point]:
-    """Returns a point for each of several configs, checked.
+    """Returns a checked point for each config.
 
     Args:
         files: The configs of --configs.
@@ -91,7 +91,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
         points.append(Point(settings.name, settings, {}, file))
     names = [*RESERVED_NAMES, *(point.name for point in points)]
     for point in points:
-        require(names.count(point.name) == 1, '--configs', point.file, f'another run is named {point.name}, too')
+        require(names.count(point.name) == 1, '--configs', point.file, f'the name {point.name} is already taken')
     return points
 
 
@@ -110,11 +110,11 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
-        require(key not in values, '--grid', axis, 'key given twice')
-        advice = 'names a component; a grid varies the keys of one config: name several by --configs'
+        require(key not in values, '--grid', axis, 'the key is given twice')
+        advice = 'names a component, but a grid varies the keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)
-        require(key != TEACHER, '--grid', axis, 'its values may have commas: give such points in sweep() of the config')
+        require(key != TEACHER, '--grid', axis, 'its values may contain commas; use sweep() in the config file')
         values[key] = [_parse(text, type(flat[key]), key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     overrides = [dict(zip(values, combination)) for combination in combinations]
@@ -122,12 +122,12 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
 
 
 def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str) -> Points:
-    """Applies each point to a config. Raises BadInput unless all have known keys and one is possible.
+    """Applies each point to a config. Raises BadInput if a key is unknown or no point is possible.
 
     Args:
         all_overrides: The keys that each point changes.
         config: The config of the sweep.
-        flag: The flag that asks for the points, for messages.
+        flag: The flag that selects the points, for messages.
         one: The description of a point in messages.
     """
     keys = flatten(config)
@@ -177,7 +177,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
     Args:
         config: The config of the sweep.
         overrides: The keys that the point changes.
-        flag: The flag that asks for the point, for messages.
+        flag: The flag that selects the point, for messages.
 
     Raises:
         BadInput: A key or the whole point is invalid; the message names the flag, the point and the key.
@@ -186,11 +186,11 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
 
 
 def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
-    """Returns the value of --config and the overridden keys with which a job runs a point.
+    """Returns the value of --config and the overridden keys for a job that runs a point.
 
     Args:
-        file: The value of --config of the sweep.
-        overrides: The keys set by flags of the sweep.
+        file: The sweep's value of --config.
+        overrides: The keys set by the sweep's flags.
         config: The config of the sweep.
         point: The point. Changed components become words of --config, because no flag selects components.
 
@@ -211,5 +211,5 @@ def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: P
             made = flatten(load_config(named))
             if made.keys() == values.keys() and all_kinds.items() <= made.items():
                 return named, {key: value for key, value in values.items() if made[key] != value}
-    allowed = f'{file} must take {", ".join(chosen.values())} as words of --config'
+    allowed = f'{file} must accept {", ".join(chosen.values())} after the colon of --config'
     raise BadInput('--launcher', allowed, value=point.name)

@@ -1,4 +1,4 @@
-"""Runs of the points of a sweep, and the table of their perplexities."""
+"""Training of the points of a sweep, and the table of their perplexities."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks points of an earlier start before any point runs, because all points must use the same text.
+    """Checks the points that an earlier start began, before any point runs. All points must use the same text.
 
     Args:
         points: The points of the sweep.
@@ -61,14 +61,14 @@ def run(
         points: The points of the sweep.
         folder: The folder of the sweep.
         command: The command line, for the results.
-        vectorize: Whether to train points that differ only in numbers together, with the same results.
-        failures: A word for each additional point, which cannot run; see `write_table`.
+        vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
+        failures: Name -> a word for each additional point, which cannot run; see `write_table`.
 
     Returns:
         The table of all points; see `write_table`.
 
     Raises:
-        Exception: Any other error of `experiment.run`.
+        Exception: Any other error from `experiment.run`.
     """
     check_begun(points, folder)
     failures, notes = dict(failures), set[str]()
@@ -94,8 +94,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
-        failures: A word for each point without a result, by name, such as `diverged`; also for points that cannot run
-            and are not among `points`, such as `impossible`.
+        failures: Name -> a word for each point without a result, such as `diverged`. Includes points that cannot run
+            and are not among `points`, with words such as `impossible`.
 
     Returns:
         The table and the path of the figure. If all points use the same words, the table marks the point with the
@@ -104,7 +104,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     Raises:
         BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
-    texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
+    texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     for point in points:
@@ -115,7 +115,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             text = str(run_inputs.read_record(folder / point.name).get('sha256'))
             first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
             if text != expected:
-                run_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
+                run_inputs.refuse_changes(folder, f'{point.name} was started on a different text than {first}')
             record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
             record |= {'seconds': float(results['seconds']), 'state': _FINISHED}
         records.append(record)
@@ -140,7 +140,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     write_atomically(folder / 'table.csv', text_file.getvalue())
     lines = [f'Best on validation: {folder / best["point"]}'] if best else []
     if not comparable:
-        lines.append('The points differ in their words or vocabulary: their perplexities are not comparable')
+        lines.append('The points differ in their words or vocabulary, so their perplexities are not comparable')
     drawn = [({key: record[key] for key in varied}, record['valid']) for record in finished]
     if figure := figures.draw_sweep(drawn, folder / 'table.png', comparable):
         lines.append(f'Figure: {figure}')

@@ -81,7 +81,7 @@ def run_many(
             except RUN_ERRORS as error:
                 outcomes[i] = error
         numbers = list(trainings)
-        for group in group_compatible(sessions[i].settings for i in numbers):  # a recorded precision may differ
+        for group in group_compatible(sessions[i].settings for i in numbers):  # recorded precisions may differ
             for n, outcome in zip(group, fit_many([trainings[numbers[n]] for n in group])):
                 i = numbers[n]
                 if isinstance(outcome, Trained):
@@ -96,6 +96,6 @@ def run_many(
     for outcome in outcomes.values():
         if isinstance(outcome, Exception) and not isinstance(outcome, (BadInput, NonFiniteError)):
             raise outcome
-    if signal_number := interrupted():  # after the last update
+    if signal_number := interrupted():  # the signal arrived after the last update
         signal.raise_signal(signal_number)
     return [outcomes[i] for i in range(len(all_settings))]
