@@ -1,6 +1,6 @@
-"""Readers that score a model word by word, for decoders that keep thousands of contexts, or many lines at once.
+"""Readers that score single words, for decoders with thousands of contexts, or many lines at once.
 
-A reader gives the probability of one word after a context. There are two initial contexts: `null`, without words, and
+A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
 `order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
 scores many lines at once. Contexts are immutable, and logarithms are decimal.
@@ -28,7 +28,7 @@ Words = tuple[Any, ...]
 
 
 class Context:
-    """The words read so far: `parent` followed by `word` until they are looked up; both are None afterwards.
+    """The words read so far: `parent` followed by `word` until they are looked up; `parent` is None afterwards.
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
@@ -83,7 +83,7 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Drops the longest nodes of a context as long as they change no probability."""
+        """Returns the nodes of a context up to the longest one that changes a probability."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
