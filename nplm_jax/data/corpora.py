@@ -152,7 +152,7 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified on reading.
+    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified when read.
 
     Raises:
         BadInput: A file is missing.

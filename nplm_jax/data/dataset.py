@@ -32,9 +32,9 @@ class Splits:
     """The training, validation and test spans of a stream.
 
     Attributes:
-        train: The training words.
-        valid: The validation words.
-        test: The test words.
+        train: The span of the training words.
+        valid: The span of the validation words.
+        test: The span of the test words.
     """
 
     train: Span

@@ -80,7 +80,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
 def identity(data: Dataset) -> str:
     """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
 
-    The hashed bytes are a text file with the ids as little-endian int32 after the first line::
+    The hash covers the following text, with the ids as little-endian int32 after the first line::
 
         nplm text 1
         train 0 12

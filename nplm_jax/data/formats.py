@@ -19,7 +19,7 @@ TABLES = ('.parquet', '.arrow')
 
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
 COMPRESSED = tuple(_MAGIC.values())  # usual file suffixes
-_MAX_LINE_BYTES = 2**28  # of .jsonl
+_MAX_LINE_BYTES = 2**28  # per line of .jsonl
 _ROWS = 256  # of .parquet, per read
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
@@ -48,8 +48,8 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         The decompressed content, for reading.
 
     Raises:
-        BadInput: The content is damaged or truncated, possibly found only within the block, or the decompression
-            package is missing.
+        BadInput: The content is damaged or truncated, which may be detected only within the block, or the
+            decompression package is missing.
     """
     content: Any = opened
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
@@ -73,7 +73,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     except EOFError:
         raise BadInput(name, 'truncated') from None
     except errors as error:
-        raise BadInput(name, f'damaged or not {compression} ({error})') from None
+        raise BadInput(name, f'damaged or not a {compression} file ({error})') from None
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def read_batches(
     except UnicodeDecodeError:
         raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}', 'not UTF-8 text') from None
     except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
-        raise BadInput(name, f'damaged or not {kind} ({first_line(error)})') from None
+        raise BadInput(name, f'damaged or not a {kind} file ({first_line(error)})') from None
 
 
 def import_pyarrow(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Chunked access to memory-mapped arrays, which keeps one chunk in memory at a time."""
+"""Chunked access to memory-mapped arrays, with one chunk in memory at a time."""
 
 import mmap
 from collections.abc import Iterator

@@ -76,7 +76,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns the map of local processes, or of a cluster with a job in `folder`."""
+    """Returns the parallel map of local processes, or of a cluster, which uses a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map

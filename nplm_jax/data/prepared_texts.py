@@ -170,7 +170,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             remove_leftovers(folder)
             yield
     except OSError as error:
-        message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to a folder with space'
+        message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to another folder'
         raise BadInput(folder, message) from None
 
 

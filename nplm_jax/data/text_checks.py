@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.prepared_texts import PreparedText
     from nplm_jax.data.text_files import TextSource
 
-MAX_OOV = 0.05  # share of unknown words above which perplexities do not compare models reliably
+MAX_OOV = 0.05  # share of unknown words above which comparing perplexities is unreliable
 MIN_LINES = 10  # minimum number of lines to detect that each is a paragraph
 
 _CONSEQUENCE = (

@@ -1,4 +1,4 @@
-"""Finds text files and reads them in chunks of about a million characters, which bounds the memory.
+"""Discovery of text files, and their reading in chunks of about a million characters.
 
 Each row of a .jsonl file (one JSON object per line), .parquet file or .arrow file (in folders saved by Hugging Face's
 `datasets`) is a text. Any other file, such as .txt, is one UTF-8 text. Text and .jsonl files may be compressed (.gz,

@@ -131,7 +131,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
 
 
 def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
-    """Raises BadInput if no word of texts in these scripts is in a vocabulary of words.
+    """Raises BadInput if texts in these scripts have no word in common with a vocabulary of words.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -162,7 +162,7 @@ def _join(text: str) -> str:
 
 
 def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bool]:
-    """Returns for each word whether it joins the previous text without a space, and whether no space ends the last."""
+    """Returns for each word whether it joins the previous text without a space, and whether the last joins the next."""
     before, joins = _is_unspaced(context[::-1]), []
     for number, word in enumerate(map(str.strip, words)):
         start, end = _is_unspaced(word), _is_unspaced(word[::-1])

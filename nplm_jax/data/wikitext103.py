@@ -44,11 +44,11 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
-    """Verifies all three files, then reads the training file. Cached runs skip the verification."""
+    """Verifies all three files, then reads the training file. Runs with cached tokens skip the verification."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
-            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or not the original (SHA-1)')
+            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (wrong SHA-1)')
     yield from chunks(path, 'train', eos)
 
 

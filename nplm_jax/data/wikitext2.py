@@ -27,7 +27,7 @@ FILES = ('train', 'valid', 'test')
 
 
 def _read_file(folder: download.Folder, name: str) -> bytes:
-    """Reads a file of the wheel; recreates train.txt, of which the wheel has only the raw text."""
+    """Reads a file of the wheel. Recreates train.txt from its raw text, because the wheel has only that."""
     if name != 'train.txt':
         return (folder / name).read_bytes()
     return merge_rare(gzip.decompress((folder / 'train.raw.gz').read_bytes()).decode()).encode()

@@ -31,7 +31,7 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
         The zip file, for reading.
 
     Raises:
-        BadInput: The file has too many members, or is damaged, possibly found only within the block.
+        BadInput: The file has too many members or is damaged, which may be detected only within the block.
         OSError: The file cannot be read, or a write within the block fails.
     """
     try:

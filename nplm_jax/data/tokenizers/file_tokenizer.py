@@ -63,7 +63,7 @@ class HuggingFace:
             self.marking = ''
 
     def cut(self, strings: Sequence[str]) -> list[list[str]]:
-        """Returns the tokens of each string, without special tokens around it."""
+        """Returns the tokens of each string, without adding special tokens."""
         encodings = self._tokenizer.encode_batch_fast(list(strings), add_special_tokens=False)
         return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # `.tokens` spells out unknown text
 
@@ -73,7 +73,7 @@ class HuggingFace:
 
 
 class SentencePiece:
-    """A SentencePiece model, with the members of `HuggingFace`."""
+    """A SentencePiece model, with the interface of `HuggingFace`."""
 
     marking, affix = _SPACES, ''
 

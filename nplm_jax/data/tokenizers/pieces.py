@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
 _SEPARATOR = '\0'  # separates strings in the alphabet, which does not contain it
 _MAX_STRINGS = 2**17  # pieces are learned from the most frequent strings; bounds the trainer's memory
-_MAX_REPEATS = 2**8  # of a string per trainer input; the trainer needs about 20 times its memory
+_MAX_REPEATS = 2**8  # of a string per trainer input, which needs about 20 times its size in memory
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _DECIMALS = 4  # of a learned score
 _SPECIAL_SCORE = -1e9  # of special tokens in the unigram model, which never cuts text into them

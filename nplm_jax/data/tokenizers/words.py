@@ -57,8 +57,8 @@ class WordTokenizer(Tokenizer):
         lowercase: Whether tokens are in lower case.
         split_possessive: Whether dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
-        proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, these include words that the
-            vocabulary has in neither case.
+        proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, these include words
+            outside the vocabulary, unless it has them in lower case.
         names: The proper nouns of the corpus in lower case.
         split_punctuation: Whether to split punctuation off the words of a user's text.
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
@@ -182,7 +182,7 @@ class WordTokenizer(Tokenizer):
         return [*self._split_marks(opening, _OPENING, known), *middle, *self._split_marks(closing, _CLOSING, known)]
 
     def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> list[str]:
-        """Splits punctuation marks greedily, from the left, into tokens of the vocabulary in its spelling."""
+        """Splits punctuation marks greedily, from the left, into tokens spelled as in the vocabulary."""
         pieces = []
         while marks:
             sizes = range(min(len(marks), MAX_KEPT), 1, -1)
@@ -240,15 +240,15 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Returns whether a word is numeric: 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st, not B52 or five.
+    """Returns whether a word is numeric, like 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
 
-    Deviation: the paper (section 4) does not say which forms it counts as numeric.
+    B52 and five are not numeric. Deviation: the paper (section 4) does not say which forms it counts as numeric.
     """
     return _NUMBER.fullmatch(word) is not None
 
 
 def is_punctuation(token: str) -> bool:
-    """Returns whether a token consists of punctuation marks only.
+    """Returns whether a token consists only of punctuation marks.
 
     Examples:
         >>> [token for token in (',', '``', "'s", '<p>', '--', '$') if is_punctuation(token)]
