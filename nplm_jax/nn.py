@@ -1,4 +1,4 @@
-"""Numerical building blocks: random keys, uniform initialisation, dropout and mixed-precision matrix products."""
+"""Numerical building blocks: random keys, uniform initialization, dropout and mixed-precision matrix products."""
 
 import functools
 from collections.abc import Sequence

@@ -90,7 +90,7 @@ def _shard_mapped(
 
 
 def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    """Computes `_shard_mapped` with `jax.pmap`."""
+    """Computes the same result as `_shard_mapped` with `jax.pmap`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         mean, carry = loss(params, *args, axes=MeshAxes(DATA))

@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from nplm_jax.utils.errors import BadInput, first_line, require, status
 
 Tree = TypeVar('Tree')
-_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # gRPC statuses
+_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # gRPC status codes
 _COLLECTIVE = re.compile('Gloo|NCCL|[Cc]oordination')
 
 

@@ -44,7 +44,7 @@ def make_sharding(
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}{hint}'
+    message = f'times parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
     require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
     message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'

@@ -157,7 +157,7 @@ class Model:
             yield from self._score_lines(ids, stops, bos, len(end))
 
     def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
-        """Scores sentences, given as concatenated ids and the end of each; each includes `num_ends` end marks."""
+        """Scores sentences given as concatenated ids and their ends. Each sentence includes `num_ends` end marks."""
         ids_T = np.array(ids, np.int32)
         self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
@@ -173,7 +173,7 @@ class Model:
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """Yields log10 P, n-gram length and `is unknown` for each word; see `score` and `BaseFullScore`."""
+        """Yields log10 P, n-gram length and unknown flag of each word; see `score` and `BaseFullScore`."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
         ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence))]
         self._count(len(ids), ids.count(RARE_ID))
@@ -206,7 +206,10 @@ class Model:
         self._write(state, self._reader.null)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
-        """Returns log10 P of a word after `in_state`, and sets `out_state` (or the same state) to the next state."""
+        """Returns log10 P of a word after `in_state`, and sets `out_state` to the state after the word.
+
+        Both states may be the same object.
+        """
         log10_p, _, context = self._reader.step(self._read(in_state), self._id(word))
         out_state._reader, out_state._context = self._reader, context
         return log10_p

@@ -3,7 +3,7 @@
 A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
 `order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
-scores many lines at once. Contexts are immutable, and logarithms are decimal.
+scores many lines at once. Contexts are immutable. Logarithms have base 10.
 
 Dims: S contexts, V words, T words of all lines, B lines.
 """
@@ -201,7 +201,7 @@ class NetworkReader:
         self._keep([*pending], self._model.advance(before, np.array([context.word for context in padded], np.int32)))
 
     def _keep(self, contexts: Sequence[Context], state: Any) -> None:
-        """Stores in each context its row of the decoding state and of the predictions."""
+        """Stores the decoding state and the predictions of each context in the context."""
         log_p_SxV = np.asarray(self._model.predict(state), np.float32) / np.float32(LOG_10)
         state = jax.device_get(state)
         for i, context in enumerate(contexts):

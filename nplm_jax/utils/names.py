@@ -8,7 +8,7 @@ from nplm_jax.utils.errors import require
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
-    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the nearest one.
+    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the most similar one.
 
     Args:
         key: The key of the value.

@@ -28,7 +28,7 @@ class _Lines:
 def progress_bar(
     total: int | None, description: str, unit: str, initial: int = 0, delay: float = 3, log: TextIO | None = None
 ) -> tqdm.tqdm:
-    """Returns a progress bar: a bar if stderr is a terminal, otherwise one line per minute.
+    """Returns a progress bar, which prints one line per minute if stderr is not a terminal.
 
     Args:
         total: The total number of units; None if unknown.

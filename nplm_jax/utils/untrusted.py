@@ -175,7 +175,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     for number, line in read_lines(path):
         match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
         if not match:
-            raise BadInput(f'{path}:{number}', f'expected word, tab, {meaning}')
+            raise BadInput(f'{path}:{number}', f'must be a word, a tab and the {meaning}')
         if match[1] in words:
             raise BadInput(f'{path}:{number}', f'{match[1]!r} is repeated')
         words.add(match[1])
