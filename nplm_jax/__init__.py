@@ -1,14 +1,14 @@
 """A Neural Probabilistic Language Model (Bengio et al., JMLR 3, 2003) in JAX.
 
-The names in `__all__` are what most programs and notebooks need:
+Most programs and notebooks need only the names in `__all__`:
 
     import nplm_jax
 
     run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
-    run = nplm_jax.load(run.folder)  # the same again: run.settings, run.vocabulary, run.model
+    run = nplm_jax.load(run.folder)  # loads it again: run.settings, run.vocabulary, run.model
 
-Each is imported when it is first used (PEP 562), so that `import nplm_jax` takes milliseconds and imports no JAX. All
-other names are in the modules: `from nplm_jax.training.step import train_step`.
+Each of them is imported at its first use (PEP 562). `import nplm_jax` therefore takes milliseconds and does not import
+JAX. Import other names from their modules: `from nplm_jax.training.step import train_step`.
 """
 
 import pkgutil
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nplm_jax.runs.experiment import load_settings
     from nplm_jax.runs.loading import load, load_dataset
     from nplm_jax.runs.train_call import train
-else:  # hidden from type checkers, for which every misspelled name would have a type else
+else:  # hidden from type checkers, which would otherwise accept misspelled names
 
     def __getattr__(name: str) -> Any:
         """Imports a name of `__all__` at its first use."""
@@ -71,7 +71,7 @@ __all__ = [
     'train',
 ]
 
-_MODULES = {  # where each name is defined; a module ends in a colon
+_MODULES = {  # the module of each name; a path that ends in a colon names the module itself
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
     'LoadedModel': 'inference.loaded_model',
@@ -99,5 +99,5 @@ _MODULES = {  # where each name is defined; a module ends in a colon
 
 
 def __dir__() -> list[str]:
-    """Returns what an editor offers, the names of `__all__` as well before their first use."""
+    """Returns the names for tab completion, including names of `__all__` that are not imported yet."""
     return sorted({*globals(), *__all__})

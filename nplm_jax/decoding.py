@@ -1,6 +1,6 @@
-"""The public names of nplm_jax.apps.decoding: CTC beam search with any model, with a lexicon and without one.
+"""Public interface of `nplm_jax.apps.decoding`: CTC beam search with any model, with or without a lexicon.
 
-The names in capitals are those that transformers imports from pyctcdecode.
+The upper-case names are the constants that `transformers` imports from pyctcdecode.
 """
 
 from nplm_jax.apps.decoding.ctcdecoder import (

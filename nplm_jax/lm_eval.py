@@ -1,4 +1,4 @@
-"""The public name of nplm_jax.apps.evaluation.harness: `python -m nplm_jax.lm_eval run --model nplm ...`."""
+"""lm-evaluation-harness with models of this package: `python -m nplm_jax.lm_eval run --model nplm ...`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Numerical building blocks: random keys, uniform initialisation, dropout and mixed-precision matrix products."""
+"""Numerical building blocks: random keys, uniform initialization, dropout and mixed-precision matrix products."""
 
 import functools
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ class Keys(NamedTuple):
 
     Attributes:
         shared: The key for draws that all streams share, such as a mask over weights.
-        streams_S: One key per stream. Draws for a stream do not depend on the other streams, and results therefore do
-            not depend on how streams are divided over devices and microbatches.
+        streams_S: One key per stream. Draws for a stream do not depend on the other streams. Results therefore do not
+            depend on how streams are divided over devices and microbatches.
     """
 
     shared: jax.Array
@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
-        """Derives the keys of an update from its key and the numbers of its streams, int32."""
+        """Derives the keys of an update from its key and the indices of its streams, int32."""
         shared, key = jax.random.split(key)
         return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
 
@@ -36,7 +36,7 @@ Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces au
 
 
 def default_platform() -> str:
-    """Returns the platform of this process's devices, such as `cpu`: JAX's `Device.platform`."""
+    """Returns the platform of this process's devices (`jax.Device.platform`), such as `cpu`."""
     return jax.local_devices()[0].platform
 
 
@@ -54,10 +54,10 @@ def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: S
     """Zeroes values with probability `rate` and scales up the rest.
 
     Args:
-        keys: The keys of the update; None while scoring, which returns the values unchanged.
+        keys: The keys of the update; None during scoring, which leaves the values unchanged.
         values: An array with one row per stream.
         rate: The probability of zeroing a value.
-        broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`: axis 1 of S x T x D gives variational
+        broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`. Axis 1 of S x T x D gives variational
             dropout (Gal and Ghahramani, 2016).
 
     Returns:
@@ -81,8 +81,8 @@ def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'flo
     Args:
         left_xD: An array of any rank, float32; bfloat16 is also accepted if `precision` is bfloat16.
         right_DxK: The matrix, float32.
-        precision: With bfloat16, the factors of the product and of its gradients are rounded to bfloat16 and sums are
-            accumulated in float32. The product is then differentiable once, in reverse mode only.
+        precision: With bfloat16, the factors of the product and of its gradients are rounded to bfloat16, and sums are
+            accumulated in float32. The product can then be differentiated only once, in reverse mode.
 
     Returns:
         The product, float32, with K as its last axis.
@@ -100,8 +100,8 @@ def product_precision(dtype: Any) -> jax.lax.Precision | None:
     """Returns the `precision` argument of a JAX matrix product whose factors have this dtype.
 
     Products of float32 factors use the ambient matmul precision, which `train_step` and `jit_float32` set to float32.
-    Products of bfloat16 factors use JAX's default: the factors need no further rounding, and a TPU would take several
-    passes for float32 precision.
+    Products of bfloat16 factors use JAX's default precision: the factors are already rounded, and float32 precision
+    would take several passes on a TPU.
     """
     return None if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
 
@@ -111,7 +111,7 @@ _product = functools.partial(jnp.dot, precision=product_precision('bfloat16'), p
 
 @jax.custom_vjp
 def _matmul_bfloat16(left_BxD: jax.Array, right_DxK: jax.Array) -> jax.Array:
-    # custom_vjp: otherwise JAX promotes the bfloat16 factors of the gradient to the cotangent's float32.
+    # Without custom_vjp, JAX promotes the bfloat16 factors of the gradient to float32, the dtype of the cotangent.
     return _forward(left_BxD, right_DxK)[0]
 
 

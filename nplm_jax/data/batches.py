@@ -1,6 +1,6 @@
 """Batches of training examples, and the order of training positions.
 
-Dims: S streams, L input tokens per stream, T targets per stream; T also tokens of a text.
+Dims: S streams, L input tokens per stream, T targets per stream or tokens of a text.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
         ids_SxL: The input, L = `Layout.lookback` + T tokens of each stream in reading order, int32.
         targets_SxT: The targets, the tokens that follow the last T input tokens, int32.
         streams_S: The index of each stream, int32, from which its random keys are derived.
-        starts_SxL: Whether a token begins a line; context does not cross line starts. None if the text is one stream.
+        starts_SxL: Whether each token begins a line; context does not cross line starts. None if a text is one stream.
         extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;
             replicated on every device.
         teachers: The parameters of the teachers of a `Distilled` network; replicated on every device.
@@ -120,7 +120,7 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the contexts in reading order, B x N, and the targets of positions: `make_batch` for T = 1."""
+    """Returns the contexts (B x N, in reading order) and the targets of positions; `make_batch` for T = 1."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B
 
@@ -128,7 +128,7 @@ def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_conte
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
     """Returns a random permutation of the training positions, a pure function of (seed, epoch).
 
-    Step s of an epoch takes elements [s*B, (s+1)*B). An incomplete last batch is skipped; every epoch has its own
+    Update u of an epoch takes elements [u*B, (u+1)*B). An incomplete last batch is skipped. Every epoch has its own
     order.
 
     Args:
@@ -187,6 +187,6 @@ def stream_positions(
 
 
 def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
-    """Returns the number of training tokens per epoch of parallel streams: whole updates only."""
+    """Returns the number of training tokens in the complete updates of an epoch of parallel streams."""
     batch_size = num_streams * bptt_length
     return len(train) // batch_size * batch_size

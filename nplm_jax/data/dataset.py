@@ -32,9 +32,9 @@ class Splits:
     """The training, validation and test spans of a stream.
 
     Attributes:
-        train: The training words.
-        valid: The validation words.
-        test: The test words.
+        train: The span of the training words.
+        valid: The span of the validation words.
+        test: The span of the test words.
     """
 
     train: Span
@@ -61,7 +61,7 @@ class Dataset(Splits):
         sizes: The size of each split; empty if the tokens do not spell the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` ends each paragraph instead of beginning it, without `<text>`; see `ngram.lines`.
+        by_lines: Whether `<p>` ends each paragraph instead of beginning it, and `<text>` is absent; see `ngram.lines`.
     """
 
     tokens_T: np.ndarray

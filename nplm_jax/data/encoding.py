@@ -19,14 +19,14 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.vocabulary import Vocabulary, from_counts
 from nplm_jax.utils.errors import require
 
-IDENTITY_FORMAT = 1  # of the bytes of `identity`
+IDENTITY_FORMAT = 1  # format number of the bytes that `identity` hashes
 MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 
 
 def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     """Builds the vocabulary according to `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary`.
 
-    If the tokenizer has its own list of tokens, the vocabulary has all of them, with their counts in the training
+    If the tokenizer has its own list of tokens, the vocabulary contains all of them, with their counts in the training
     words. Boundary tokens of the stream are always included.
 
     Raises:
@@ -45,7 +45,7 @@ def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
         vocabulary = from_counts({token: frequencies.get(token, 0) for token in tokens}, min_count=0)
     key = text_checks.limiting_key(settings, len(vocabulary)) or 'train'
     has_words = len({*vocabulary.words} - {*SPECIAL_TOKENS}) > 1
-    require(has_words, f'corpus.{key}', getattr(settings, key), 'leaves fewer than two words')
+    require(has_words, f'corpus.{key}', getattr(settings, key), 'must leave at least two words in the vocabulary')
     return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
 
 
@@ -80,7 +80,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
 def identity(data: Dataset) -> str:
     """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
 
-    The hashed bytes are a text file with the ids as little-endian int32 after the first line::
+    The hash covers the following text, with the ids as little-endian int32 after the first line::
 
         nplm text 1
         train 0 12
@@ -115,9 +115,7 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
     for type_ids_T in texts:
         counts_K = mapped_arrays.bincount(type_ids_T, len(types))
         num_words = int(counts_K @ (has_text_K & begins_space_K))
-        if (
-            not begins_space_K.all()
-        ):  # a token without leading whitespace begins a word after one with trailing whitespace
+        if not begins_space_K.all():  # after a token with trailing whitespace, any token begins a word
             after_space = True
             for chunk_L in mapped_arrays.chunks(type_ids_T):
                 after_space_L = np.append(after_space, ends_space_K[chunk_L])

@@ -18,9 +18,9 @@ COMPRESSIONS = ('.gz', '.zst')  # suffixes of compressed texts
 TABLES = ('.parquet', '.arrow')
 
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
-COMPRESSED = tuple(_MAGIC.values())  # the usual endings of names
-_MAX_LINE_BYTES = 2**28  # of .jsonl
-_ROWS = 256  # of .parquet, read at once
+COMPRESSED = tuple(_MAGIC.values())  # usual file suffixes
+_MAX_LINE_BYTES = 2**28  # per line of .jsonl
+_ROWS = 256  # of .parquet, per read
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
@@ -40,7 +40,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     """Opens the content of a possibly compressed file.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         opened: The file.
         compression: The compression, as returned by `find_compression`.
 
@@ -48,8 +48,8 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         The decompressed content, for reading.
 
     Raises:
-        BadInput: The content is damaged or truncated, also when it is read within the block; or the decompression
-            package is missing.
+        BadInput: The content is damaged or truncated, which may be detected only within the block, or the
+            decompression package is missing.
     """
     content: Any = opened
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
@@ -73,7 +73,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     except EOFError:
         raise BadInput(name, 'truncated') from None
     except errors as error:
-        raise BadInput(name, f'damaged or not {compression} ({error})') from None
+        raise BadInput(name, f'damaged or not a {compression} file ({error})') from None
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
     """Opens a possibly compressed file for writing.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         opened: The file.
         compression: One of COMPRESSIONS, or ''.
 
@@ -159,12 +159,12 @@ def read_batches(
     """Yields the rows of a table as pyarrow record batches with their texts; nulls give empty texts.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.
         all_columns: Whether to read all columns of .parquet; an empty batch then comes first.
-        new_column: A column that the table may not have; empty to allow all.
+        new_column: A column that the table must not have; empty to allow all.
 
     Raises:
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
@@ -195,7 +195,7 @@ def read_batches(
     except UnicodeDecodeError:
         raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}', 'not UTF-8 text') from None
     except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
-        raise BadInput(name, f'damaged or not {kind} ({first_line(error)})') from None
+        raise BadInput(name, f'damaged or not a {kind} file ({first_line(error)})') from None
 
 
 def import_pyarrow(name: str) -> Any:
@@ -217,7 +217,7 @@ def _import_zstd(name: str) -> Any:
 
 def _check_column(where: str, column: str, columns: Collection[str]) -> None:
     if column not in columns:
-        raise BadInput(where, f'no column {column!r}; it has {", ".join(map(repr, columns)) or "none"}')
+        raise BadInput(where, f'has no column {column!r}; its columns are {", ".join(map(repr, columns)) or "none"}')
 
 
 def find_fault(text: Any) -> str:
@@ -225,7 +225,7 @@ def find_fault(text: Any) -> str:
     if text is None:
         return ''
     if not isinstance(text, str):
-        return f'holds {type(text).__name__}, not text'
+        return f'must be text, not {type(text).__name__}'
     if '\0' in text:
         return f'binary, not text (NUL at character {text.index(chr(0)):,})'
     return '' if is_unicode(text) else 'not valid Unicode'

@@ -13,6 +13,6 @@ def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.n
 
 
 def log_frequencies(counts_V: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Returns the log of each count's share of all after adding 1/2 to each, float64."""
+    """Returns the log of each count's share of the total after adding 1/2 to each count, float64."""
     smoothed_V = np.asarray(counts_V) + 0.5
     return np.log(smoothed_V / smoothed_V.sum())

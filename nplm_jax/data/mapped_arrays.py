@@ -1,4 +1,4 @@
-"""Chunked access to memory-mapped arrays, which keeps one chunk in memory at a time."""
+"""Chunked access to memory-mapped arrays, with one chunk in memory at a time."""
 
 import mmap
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def release(*arrays: Any) -> None:
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
-    """Counts the occurrences of each id like `np.bincount`, but in chunks. int64."""
+    """Counts the occurrences of each id in chunks, like `np.bincount`; int64."""
     counts = np.zeros(minlength, np.int64)
     for chunk in chunks(ids):
         counts += np.bincount(chunk, minlength=minlength)

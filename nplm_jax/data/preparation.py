@@ -1,6 +1,6 @@
 """Tokenization of texts into one stream of words, in parallel for large texts.
 
-Tokenizers that learn from the text, such as its proper nouns, make a first pass over it.
+Tokenizers that learn from the text, for example its proper nouns, make a first pass over it.
 """
 
 import collections
@@ -28,7 +28,7 @@ from nplm_jax.utils.packages import package_digest
 from nplm_jax.utils.progress import progress_bar
 
 MIN_CACHED_BYTES = 2**24  # larger texts are tokenized in parallel and cached
-_CODE = package_digest('data', 'config', 'utils')  # at import time, because the files may be edited later
+_CODE = package_digest('data', 'config', 'utils')  # computed at import, because the files may be edited later
 COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 
@@ -63,7 +63,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer names it too
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer also names it
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
@@ -76,7 +76,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns the map of local processes, or of a cluster with a job in `folder`."""
+    """Returns the parallel map of local processes, or of a cluster, which uses a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map
@@ -103,7 +103,7 @@ def tokenize(
         texts: Functions that read the chunks of each text of a corpus.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
-        write: Receives the type ids of each chunk, int32. The stream in the result is then empty.
+        write: Called with the type ids of each chunk, int32. The returned stream is then empty.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.

@@ -1,8 +1,8 @@
 """Cache of large tokenized texts, with memory-mapped arrays.
 
-Each text has a folder. `types.txt` has one distinct word per line. `type_ids-*.i32` has their indices in text order,
-int32; its name depends on the code and on the sizes and times of the source files. `manifest.json`, written last,
-records the inputs. `tokens-*.i32` has the ids of the words in a vocabulary.
+Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index of each
+word of the text, int32; its name depends on the code and on the sizes and times of the source files. `manifest.json`,
+written last, records the inputs. `tokens-*.i32` contains the id of each word in a vocabulary.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
-_RETRIES = 100  # of locking a folder that other processes remove
+_RETRIES = 100  # attempts to lock a folder that other processes remove
 JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
@@ -56,11 +56,11 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the tokenized words of files from the cache, or creates the cache entry.
 
-    The entry is a folder in `cache_folder() / 'texts'`, locked during the call. It is valid only for the same code, the
-    same choices and the same SHA-256 of the files. An interrupted preparation is never used.
+    The entry is a folder in `cache_folder() / 'texts'`, locked during the call. It is valid only for the same code,
+    choices and file contents (SHA-256). An interrupted preparation is never used.
 
     Args:
-        choices: Everything that determines the words apart from the file contents: settings, and the paths by part.
+        choices: Everything that determines the words apart from code and file contents: the settings and paths.
         code: The digest of the tokenization code.
         files: The files.
         make: Tokenizes the files. It is called with a function that appends type ids, and with the folder, where it
@@ -74,7 +74,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
     with locked(folder):
         if (prepared := _read(folder, code, files)) is None:
             for file in folder.glob('[!.]*'):
-                file.unlink()  # not truncated, because another process may have mapped it
+                file.unlink()  # instead of truncating it, because another process may have mapped it
             prepared = _make(folder, code, files, make)
         return prepared
 
@@ -170,7 +170,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             remove_leftovers(folder)
             yield
     except OSError as error:
-        message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to a folder with space'
+        message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to another folder'
         raise BadInput(folder, message) from None
 
 

@@ -1,4 +1,4 @@
-"""Splits into training, validation and test sets, of token streams or of raw texts."""
+"""Splits of token streams and raw texts into training, validation and test sets."""
 
 import functools
 import itertools
@@ -82,7 +82,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
     if not (settings.words and smallest):
         return list(lengths)
     least = -(-total // smallest)
-    allowed = f'must be 0 (all) or {least:,} to {total:,}, the words of the corpus'
+    allowed = f'must be 0 (all) or {least:,} to {total:,}, the number of words of the corpus'
     require(least <= settings.words <= total, 'corpus.words', settings.words, allowed)
     return [_scale(length, settings.words, total) for length in lengths]
 
@@ -105,8 +105,8 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     ends = [0, *itertools.accumulate(round(size * num_words) if size < 1 else int(size) for size in sizes)]
     if not settings.test:
         ends[-1] = max(ends[-1], num_words)
-    elif ends[-1] > num_words + 1:  # more than rounding three fractions adds
-        raise BadInput(_sizes(settings), f'are {ends[-1]:,} words together; the corpus has {num_words:,} words')
+    elif ends[-1] > num_words + 1:  # rounding three fractions adds at most one word
+        raise BadInput(_sizes(settings), f'add up to {ends[-1]:,} words; the corpus has only {num_words:,}')
     return [min(end, num_words) for end in ends]
 
 

@@ -10,7 +10,7 @@ BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens outside the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
 RARE_ID = 0  # the id of RARE in every vocabulary
-# Special tokens written in a text: the first group is skipped like whitespace, the others are unknown words.
+# Special tokens written in a text: SKIPPED are dropped like whitespace, UNKNOWN are read as unknown words.
 SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
 UNKNOWN = (RARE, '<unk>', '<UNK>')
 
@@ -27,6 +27,6 @@ class Span:
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the words of `span` and `num_context` words before it, padded with the rare-word symbol. int64."""
+    """Returns the words of `span` and `num_context` words before it, int64, padded with the rare-word symbol."""
     words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)

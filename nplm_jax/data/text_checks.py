@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from nplm_jax.data.prepared_texts import PreparedText
     from nplm_jax.data.text_files import TextSource
 
-MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
-MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
+MAX_OOV = 0.05  # share of unknown words above which comparing perplexities is unreliable
+MIN_LINES = 10  # minimum number of lines to detect that each is a paragraph
 
 _CONSEQUENCE = (
     'they are scored as one word, so compare the result only with models of the same vocabulary; check that language, '
-    'case and punctuation are those of the training text'
+    'case and punctuation match the training text'
 )
 _ADVICE = {  # keyed by the result of `limiting_key`
     'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
     'min_count': 'a lower corpus.min_count leaves fewer words unknown',
 }
-_MIN_CHARACTERS = 20  # of a text whose spaces are counted
+_MIN_CHARACTERS = 20  # minimum length of a text for counting its spaces
 _MIN_WHITESPACE = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end like sentences
-_WRAPPED = 0.8  # ratio of the median to the longest line lengths from which a text counts as wrapped
+_WRAPPED = 0.8  # minimum ratio of the median to the longest line length in a wrapped text
 _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
@@ -84,7 +84,7 @@ def describe_written(written: Mapping[str, int]) -> str:
 
 
 def whitespace_share(texts: Iterable[str]) -> float | None:
-    """Returns the share of spaces in a text that has almost none, such as Chinese text, otherwise None."""
+    """Returns the share of spaces in a text that has almost none, such as Chinese text; None for other texts."""
     text = ' '.join(' '.join(texts).split())
     share = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or share >= _MIN_WHITESPACE else share
@@ -136,5 +136,5 @@ def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', set
             counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
             num_types = int((is_word_K & (counts_K > 0)).sum())
             path = getattr(settings, source.key.split()[0].removeprefix('corpus.'))
-            require(num_types > 0, source.key, path, 'holds no words')
+            require(num_types > 0, source.key, path, 'contains no words; at least two distinct words are needed')
             require(num_types > 1, source.key, path, 'contains only one distinct word; at least two are needed')

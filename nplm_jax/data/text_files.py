@@ -1,7 +1,8 @@
-"""Finds text files and reads them in chunks of about a million characters, which bounds the memory.
+"""Discovery of text files, and their reading in chunks of about a million characters.
 
-A .txt file, or a file with an unlisted suffix, is one UTF-8 text. In .jsonl (one JSON object per line), .parquet and
-.arrow (folders saved by Hugging Face's `datasets`), each row is a text. Text and .jsonl may be compressed: .gz, .zst.
+Each row of a .jsonl file (one JSON object per line), .parquet file or .arrow file (in folders saved by Hugging Face's
+`datasets`) is a text. Any other file, such as .txt, is one UTF-8 text. Text and .jsonl files may be compressed (.gz,
+.zst).
 """
 
 import functools
@@ -21,7 +22,7 @@ from nplm_jax.utils.untrusted import decode_blocks, open_regular, read_json
 
 CHUNK_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # bytes per read
-_SEARCH_CHARACTERS = 2**18  # characters between searches for a border
+_SEARCH_CHARACTERS = 2**18  # characters between searches for the end of a chunk
 _WORD = re.compile(r'\S+', re.ASCII)
 
 
@@ -88,7 +89,7 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     try:
         files = [root / pathlib.Path(data_file['filename']).name for data_file in read_json(state)['_data_files']]
     except (KeyError, TypeError):
-        raise BadInput(state, 'does not list the files as `datasets` does') from None
+        raise BadInput(state, 'must list the data files in the format of `datasets`') from None
     require(bool(files), key, str(root), 'this dataset has no files')
     return files
 
@@ -102,7 +103,7 @@ def size(file: pathlib.Path) -> int:
 def read_chunks(
     key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
 ) -> Iterator[TextChunk]:
-    """Reads the texts of a file in chunks, in the memory of a few chunks or of a block of rows.
+    """Reads the texts of a file in chunks. Holds only a few chunks or one block of rows in memory.
 
     Blank rows are skipped; a blank file is an empty text.
 
@@ -147,7 +148,7 @@ def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -
         start: The index of the first word.
         stop: The index after the last word.
     """
-    first = 0  # word of the chunk
+    first = 0  # index of the first word of the chunk
     for chunk in read():
         num_words = count_words(chunk.text)
         begin, end = (_find_word(chunk.text, word - first, num_words) for word in (start, stop))

@@ -1,7 +1,7 @@
 """Whitespace handling for scripts without spaces between words.
 
 Chinese, Japanese, Thai, Lao, Khmer and others have no spaces between words unless a text has been segmented. User texts
-are joined or left segmented to match the training text, as determined from the vocabulary's counts.
+are joined or left segmented to match the training text, whose segmentation is inferred from the vocabulary's counts.
 """
 
 import itertools
@@ -29,10 +29,10 @@ _SPACES_OF_OTHERS = 1 / 4  # per character; English has 1/5
 
 
 def has_spaces(vocabulary: Vocabulary) -> bool:
-    """Returns whether the training text has spaces between words of these scripts, because it has been segmented.
+    """Returns whether the training text has been segmented, with spaces between words of these scripts.
 
     Args:
-        vocabulary: A vocabulary counted in the training text. True if it has no words of these scripts.
+        vocabulary: A vocabulary counted in the training text. A list of words without any of these scripts gives True.
     """
     spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word
@@ -96,14 +96,14 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
         unknown = sum(not all(token in vocabulary.ids for token in vocabulary.tokenize(word)) for word in words)
         if unknown <= len(words) / 2:
             return ''
-        return f'warning: {unknown:,} of {len(words):,} words without spaces are unknown: {RECIPE}'
+        return f'warning: {unknown:,} of {len(words):,} words in scripts without spaces are unknown: {RECIPE}'
     if _is_segmented(texts) or not has_spaces(vocabulary):
         return ''
     return f'warning: almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
-    """Returns a warning if a model gives no probabilities of words of these scripts, otherwise an empty string.
+    """Returns a warning if models cannot score the words of these scripts, otherwise an empty string.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -126,12 +126,12 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     crossed = sum(tokens != whole for tokens, whole in zip(cut, wholes))
     if not crossed:
         return ''
-    found = f'in {crossed:,} of {len(items):,} items tokens cross word boundaries, so surprisal is too high'
+    found = f'in {crossed:,} of {len(items):,} items, tokens cross word boundaries and surprisal is too high'
     return f'warning: {found}: {SEGMENT}'
 
 
 def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
-    """Raises BadInput if a text of these scripts has no word of a vocabulary of words.
+    """Raises BadInput if texts in these scripts have no word in common with a vocabulary of words.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -162,7 +162,7 @@ def _join(text: str) -> str:
 
 
 def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bool]:
-    """Returns for each word whether it joins the previous text without a space, and whether no space ends the last."""
+    """Returns for each word whether it joins the previous text without a space, and whether the last joins the next."""
     before, joins = _is_unspaced(context[::-1]), []
     for number, word in enumerate(map(str.strip, words)):
         start, end = _is_unspaced(word), _is_unspaced(word[::-1])
@@ -173,7 +173,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Returns whether the first letter of a word, or a mark before it, is of these scripts; None if undecidable."""
+    """Returns whether the first letter of a word, or a mark before it, is of these scripts; None if there is none."""
     for character in word:
         if _UNSPACED.match(character):
             return True

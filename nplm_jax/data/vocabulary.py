@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """|V| words; the rare-word symbol has id 0, the others follow by decreasing frequency.
+    """A list of |V| words. The rare-word symbol has id 0; the others are sorted by decreasing frequency.
 
     Attributes:
         words: The words in id order.
@@ -97,14 +97,14 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary of `size` placeholder words, `w1`, `w2`, ..., with a count of one."""
+    """Returns a vocabulary of `size` words, RARE and placeholders `w1`, `w2`, ..., each with a count of one."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 
 def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
     """Builds the vocabulary of the most frequent words; words of equal count rank in order of first occurrence.
 
-    With min_count=4 and max_vocabulary=16,383 Brown's default tokens give the paper's |V| exactly.
+    With min_count=4 and max_vocabulary=16,383, Brown's default tokens give exactly the paper's |V|.
 
     Args:
         words: The words to count.
@@ -130,7 +130,7 @@ def from_counts(
         frequencies: The number of occurrences of each word, in order of first occurrence.
         min_count: Words with fewer occurrences are dropped.
         max_vocabulary: The maximum |V|; 0 for no limit.
-        marks: The boundary tokens of the text, which are always kept and ranked by their counts like words.
+        marks: The boundary tokens of the text, which are always kept, and ranked by their counts like words.
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
     kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]

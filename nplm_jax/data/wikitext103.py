@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular
 
-# SHA-1 of the files, as MXNet and GluonNLP record them.
+# SHA-1 of the files, as recorded by MXNet and GluonNLP.
 FILES = {
     'train': 'b7497e2dfe77e72cfef5e3dbc61b7b53712ac211',
     'valid': 'c326ac59dc587676d58c422eb8a03e119582f92b',
@@ -34,7 +34,7 @@ def find(path: str) -> list[pathlib.Path]:
     """Returns the archive, or the three files of the folder.
 
     Args:
-        path: The value of corpus.path: the archive, or the folder of the unpacked files or the one above it.
+        path: The value of corpus.path: the archive, the folder of the unpacked files, or its parent folder.
 
     Raises:
         BadInput: A file is missing.
@@ -44,16 +44,16 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
-    """Verifies all three files, then reads the training file. Cached runs skip the verification."""
+    """Verifies all three files, then reads the training file. Runs with cached tokens skip the verification."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
-            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (sha1 differs)')
+            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (wrong SHA-1)')
     yield from chunks(path, 'train', eos)
 
 
 def chunks(path: str, split: str, eos: bool = False) -> Iterator[TextChunk]:
-    """Reads a file in chunks, which bounds the memory.
+    """Reads a file in chunks, in bounded memory.
 
     Args:
         path: The value of corpus.path, as for `find`.

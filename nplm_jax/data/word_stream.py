@@ -13,14 +13,14 @@ from nplm_jax.data import mapped_arrays
 
 
 class TypeNumbers(dict[str, int]):
-    """The index of each type in order of first occurrence. Reading an unknown type assigns the next index."""
+    """The index of each type in order of first occurrence. Looking up a new type assigns the next index."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
         return number
 
     def number(self, words: Iterable[str]) -> np.ndarray:
-        """Returns the number of each word, int32."""
+        """Returns the index of each word, int32."""
         return np.fromiter(map(self.__getitem__, words), np.int32)
 
 
@@ -37,7 +37,7 @@ class WordStream(NamedTuple):
 
     @classmethod
     def from_words(cls, words: Iterable[str]) -> 'WordStream':
-        """Returns a list of words as a stream."""
+        """Builds a stream from words."""
         numbers = TypeNumbers()
         type_ids_L = numbers.number(words)
         return cls(list(numbers), type_ids_L)
@@ -57,7 +57,7 @@ class WordStream(NamedTuple):
         if list(kept) == list(lengths):
             return self
         numbers, shortened = np.full(len(self.types), -1, np.int32), []
-        used: list[int] = []  # the old number of each new one
+        used: list[int] = []  # the old index of each new type
         for start, size in zip([0, *itertools.accumulate(lengths)], kept):
             for chunk_L in mapped_arrays.chunks(self.type_ids_L[start : start + size]):
                 new, first = np.unique(chunk_L[numbers[chunk_L] < 0], return_index=True)
@@ -68,10 +68,10 @@ class WordStream(NamedTuple):
         return WordStream([self.types[i] for i in used], np.concatenate(shortened))
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
-        """Replaces each type by any number of types.
+        """Replaces each type with any number of types.
 
         Args:
-            parts: The replacement of each type.
+            parts: The replacements of each type.
         """
         numbers = TypeNumbers()
         ids = numbers.number(itertools.chain.from_iterable(parts))

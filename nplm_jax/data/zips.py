@@ -23,7 +23,7 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
 
     Args:
         key: The name of the file in error messages.
-        problem: The beginning of the reason in error messages.
+        problem: The beginning of the problem in error messages.
         file: The file.
         max_members: The maximum number of members.
 
@@ -31,7 +31,7 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
         The zip file, for reading.
 
     Raises:
-        BadInput: The file is damaged, also if this is found within the block, or has too many members.
+        BadInput: The file has too many members or is damaged, which may be detected only within the block.
         OSError: The file cannot be read, or a write within the block fails.
     """
     try:

@@ -1,4 +1,4 @@
-"""Requirements on jaxlib and JAX settings that affect dtypes, random numbers and results.
+"""Checks of the jaxlib version and of JAX settings that affect dtypes, random numbers and results.
 
 Environment variables and notebooks may change these settings.
 """
@@ -24,7 +24,7 @@ REQUIRED: Mapping[str, Any] = {
 }
 UNUSABLE = {  # jaxlib release -> defect
     '0.10.2': 'computes wrong results on CPUs',  # jax #39103
-    '0.11.1': 'copies all outputs of a scan at each of its steps',  # jax #40101: 3.6 s instead of 2 ms
+    '0.11.1': 'copies all outputs of a scan at each step',  # jax #40101: 3.6 s instead of 2 ms
 }
 
 
@@ -49,7 +49,7 @@ def pin() -> None:
 
 
 def require_pinned() -> None:
-    """Checks the settings and initialises JAX. Changes no setting.
+    """Checks the settings and initializes JAX without changing a setting.
 
     Raises:
         BadInput: A setting has the wrong value, the installed jaxlib is unusable, or JAX_PLATFORMS names an

@@ -14,7 +14,7 @@ Result = TypeVar('Result')
 
 
 class MeshAxes(NamedTuple):
-    """The named axes over which the batch and the words are divided; None if they are not divided."""
+    """The mesh axes that divide the batch (`data`) and the output words (`model`); None if undivided."""
 
     data: str | tuple[str, ...] | None = None
     model: str | None = None
@@ -26,7 +26,7 @@ NO_AXES = MeshAxes()
 def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
     """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
-    Differentiate the mapped loss, not the per-device loss: averaging gradients taken inside gives wrong results.
+    Differentiate the mapped loss. Averaging the gradients of the per-device loss gives wrong results.
 
     Args:
         loss: A function of the parameters, of trees of arrays whose first axis is divided over devices, and of one
@@ -43,7 +43,7 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         return functools.partial(_pmapped, loss, sharding.devices)
     data = tuple(axis for axis in sharding.batch_axes if axis in mesh.axis_names)
     if MODEL in mesh.axis_names and MODEL not in data:
-        assert sharding.paddings, 'the loss would mistake the rows of all devices for the rows of one'
+        assert sharding.paddings, 'paddings must be set; otherwise, each device would take all rows for its own'
         return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None, MODEL), sharding.partition_specs)
     return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None), lambda _: PartitionSpec())
 
@@ -56,10 +56,10 @@ def map_parts(
     XLA divides the work of each part over the model axis according to the sharding of the parameters.
 
     Args:
-        function: A function of trees of arrays that is independent of the other parts.
+        function: A function of trees of arrays, applied to each part independently.
         sharding: The sharding, with a mesh.
         in_axes: For each argument, the array axis to divide; None if the argument is replicated.
-        out_axis: The axis of the result that is divided.
+        out_axis: The axis along which the results of the parts are concatenated.
     """
     assert sharding.mesh is not None
     names, axes = tuple(name for name in sharding.mesh.axis_names if name != MODEL), (*in_axes, out_axis)
@@ -78,7 +78,7 @@ def _shard_mapped(
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
             return loss(params, *args, axes=axes)
-        # Marks the parameters as varying over the data axes, whose gradients are then summed over the parts.
+        # Marks the parameters as varying over the data axes; their gradients are then summed over the parts.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
         mean, carry = loss(params, *args, axes=axes)
         return jax.lax.pmean(mean, axes.data), carry
@@ -90,7 +90,7 @@ def _shard_mapped(
 
 
 def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    """Computes `_shard_mapped` with `jax.pmap`."""
+    """Computes the same result as `_shard_mapped` with `jax.pmap`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         mean, carry = loss(params, *args, axes=MeshAxes(DATA))

@@ -1,4 +1,4 @@
-"""Multi-process runs: initialisation and collectives between processes.
+"""Multi-process runs: initialization and collectives between processes.
 
 All processes run the same program and call these functions in the same order. Only the first process writes files.
 """
@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from nplm_jax.utils.errors import BadInput, first_line, require, status
 
 Tree = TypeVar('Tree')
-_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # gRPC statuses
+_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # gRPC status codes
 _COLLECTIVE = re.compile('Gloo|NCCL|[Cc]oordination')
 
 
@@ -29,7 +29,7 @@ def start(
     heartbeat: int,
     on_loss: Callable[[], Any],
 ) -> None:
-    """Joins the other processes. Must be called before JAX is first used.
+    """Joins the other processes. Call it before the first use of JAX.
 
     Args:
         coordinator: HOST:PORT of the first process; None takes it from SLURM or the environment.
@@ -96,7 +96,7 @@ def is_primary() -> bool:
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Ends the other processes, instead of leaving them waiting, if the first process raises BadInput in the block.
+    """Raises BadInput in all processes, instead of leaving some waiting, if the first process raises it in the block.
 
     Raises:
         BadInput: The first process raised it.
@@ -120,12 +120,12 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 
 
 def allgather(numbers_N: np.ndarray) -> np.ndarray:
-    """Returns the numbers of all processes in every process, processes x N."""
+    """Gathers the numbers of all processes in every process, processes x N."""
     return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Compares JSON values with the first process. Returns key -> (value here, value there) where they differ."""
+    """Returns key -> (own value, value of the first process) for the JSON values that differ."""
     text = json.dumps(values).encode()
     longest = int(allgather(np.array([len(text)], np.int32)).max())
     padded = np.frombuffer(text.ljust(longest), np.uint8)

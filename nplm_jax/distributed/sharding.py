@@ -1,7 +1,7 @@
 """Device mesh and sharding of a training state (the paper's section 3).
 
-Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
-(section 3.2): each column owns a part of the output words, with their rows of U, W and b.
+Data parallelism (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter
+parallelism (section 3.2): each column owns a part of the output words, with their rows of U, W and b.
 """
 
 import dataclasses
@@ -16,15 +16,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar('Tree')
 DATA, MODEL = 'data', 'model'  # mesh axes: the batch is divided over DATA, output words over MODEL
-PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
+PADDING_BIAS = -1e9  # bias of the words that pad V to a multiple of the model axis; their exp and gradient are 0
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshSharding:
     """The placement of a training state on the devices of a mesh.
 
-    Without a mesh, all methods return their arguments unchanged, on one device (`shard` converts NumPy arrays).
-    See `mapping` to map functions over devices, and `constraints` to constrain arrays inside jit.
+    Without a mesh, all arrays are on one device: `shard` and `put` move arrays to it, and `replicate` and
+    `unshard` return them unchanged. `mapping` maps functions over devices, and `constraints` constrains arrays inside
+    jit.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both; None for a single device.
@@ -95,7 +96,7 @@ class MeshSharding:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def put(self, numbers: Any) -> Any:
-        """Copies numbers to every device. Unlike `replicate`, does not synchronise processes to compare values."""
+        """Copies numbers to every device. Unlike `replicate`, it does not synchronize processes to compare values."""
         if self.mesh is None:
             return jax.device_put(numbers)
         sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
@@ -174,7 +175,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Not pad's constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
+        # Without constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
@@ -196,7 +197,7 @@ def fetch(array: jax.Array) -> np.ndarray:
         array = all_gather(array, array.sharding.mesh)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
-    full = np.empty(array.shape, array.dtype)  # NumPy's conversion would cache a second copy in the array
+    full = np.empty(array.shape, array.dtype)  # np.asarray would cache a second copy in the array
     for shard in array.addressable_shards:
         if shard.replica_id == 0:
             full[shard.index] = shard.data

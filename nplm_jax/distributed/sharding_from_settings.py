@@ -26,7 +26,7 @@ def make_sharding(
         batch_size: Examples per update.
         num_streams: Streams per update; `batch_size` for a window.
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
-        devices: The devices, by default `jax.devices()`. Programs can be compiled for descriptions of absent devices,
+        devices: The devices, by default `jax.devices()`. Programs can be compiled for descriptions of absent devices;
             see `experiments/cost/accelerator`.
 
     Raises:
@@ -37,14 +37,14 @@ def make_sharding(
     data, model = settings.data, settings.model
     more = '; on CPUs, set it with the environment variable JAX_NUM_CPU_DEVICES'
     hint = more if devices[0].platform == 'cpu' else ''
-    allowed = f'must be {num_devices} or less, the number of devices{hint}'
+    allowed = f'must be at most {num_devices}, the number of devices{hint}'
     if data == -1:
         require(model <= num_devices, 'parallel.model', model, allowed)
         data = num_devices // model
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}{hint}'
+    message = f'times parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
     require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
     message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
@@ -55,7 +55,7 @@ def make_sharding(
     allowed = f'must be a divisor of {num_streams}, the number of streams (train.batch_size / model.bptt_length)'
     require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
-        require(model == 1, 'parallel.model', model, 'must be 1: parallel.mode=pmap is only data-parallel')
+        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is only data-parallel')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
     if data * model == 1:
         return ONE_DEVICE

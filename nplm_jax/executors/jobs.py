@@ -1,8 +1,8 @@
 """A resumable task queue on a shared file system.
 
-Each task writes its own folder, which is renamed when it is complete; the final name marks the task as done. Partial
-results of a killed worker are never used, a slow worker finds its task done, and a restarted job runs only the tasks
-that are not done.
+Each task writes to a temporary folder and renames it when it is complete; the final name marks the task as done.
+Partial results of killed workers are never used. If two workers run the same task, the first result is kept. A
+restarted job runs only the unfinished tasks.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ _ITEMS = 4  # items per task of `Job.map`
 
 
 class Job:
-    """Tasks in stages. Each stage reads the results of earlier stages.
+    """A sequence of stages with parallel tasks. Each stage reads the results of earlier stages.
 
     Attributes:
         folder: The folder of the results.
     """
 
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], workers: Workers) -> None:
-        """Resumes the job in a folder if its identity matches; otherwise empties the folder.
+        """Resumes the job in a folder if its identity matches; otherwise, empties the folder.
 
         Args:
-            folder: A folder that no other process uses, and that all workers see under the same path.
-            identity: Everything else that determines the results, besides this package: file digests and task sizes.
+            folder: A folder that no other job uses and that all workers see under the same path.
+            identity: The inputs that determine the results, such as file digests and task sizes.
             workers: The executor.
 
         Raises:
@@ -72,8 +72,8 @@ class Job:
 
         Args:
             stage: The name of the stage, for its folder and progress bar.
-            function: Runs a task. It must only write files into the folder it is given, and may run twice for a task.
-            tasks: The tasks, sent to the workers: paths and numbers.
+            function: Runs a task. It must only write files into the given folder, because it may run twice for a task.
+            tasks: The tasks, which are sent to the workers: paths and numbers.
 
         Returns:
             The result folder of each task.
@@ -92,11 +92,11 @@ class Job:
         return folders
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies a function to items through files, and yields the results in order.
+        """Applies a function to items on the workers and yields the results in order. Data is exchanged in files.
 
         Args:
             function: A module-level function, or a `functools.partial` of one.
-            items: JSON-serializable items; tuples arrive as lists. Read only if the folder does not have them yet.
+            items: JSON-serializable items; tuples arrive as lists. They are read only if the folder lacks them.
 
         Returns:
             The results: JSON-serializable values, arrays, and sets, which arrive as sorted lists.
@@ -106,7 +106,7 @@ class Job:
             yield from _load_results(folder)
 
     def _cut(self, name: str, items: Iterable[Any]) -> list[pathlib.Path]:
-        """Writes the items of each task, then the number of tasks."""
+        """Writes one file of items per task, then the number of tasks, and returns the files."""
         number_file = self.folder / f'{name}.number'
         with _using(self.folder):
             if not number_file.exists():
@@ -141,7 +141,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
         raise BadInput(folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
-            socket.gethostname(), 'this worker has another version of nplm-jax, Python or a package; restart it'
+            socket.gethostname(), 'this worker runs another version of nplm-jax, Python or a package; restart it'
         )
 
 
@@ -171,7 +171,7 @@ def _sync(file: pathlib.Path) -> None:
 
 
 def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the results of a function for the items in a file."""
+    """Applies a function to the items in a file and writes the results."""
     arrays: list[np.ndarray] = []
 
     def encode(value: Any) -> Any:
@@ -203,7 +203,7 @@ def _read_identity(folder: pathlib.Path) -> str | None:
 
 
 def _start_of_machine() -> str:
-    """Returns the id of the current boot of this machine; '' if the system has none."""
+    """Returns the boot id of this machine; '' if the system has none."""
     file = pathlib.Path('/proc/sys/kernel/random/boot_id')
     return file.read_text() if file.exists() else ''
 
@@ -219,7 +219,7 @@ def _package_digest() -> str:
 
 @contextlib.contextmanager
 def _using(folder: pathlib.Path) -> Iterator[None]:
-    """Converts OSError to BadInput, with the name of the machine that cannot use the folder."""
+    """Converts OSError to a BadInput that names the folder and this machine."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Ordered parallel map over local processes, free ports and processor counts."""
+"""Local processes: an ordered parallel map, free ports and the number of processors."""
 
 import collections
 import concurrent.futures
@@ -23,15 +23,18 @@ _function: Callable[[Any], Any]  # the function of this helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
-    """Yields the results of a function for items, in order. Reads at most two items per process ahead.
+    """Applies a function to items in parallel, in order. Reads at most two items per process ahead.
 
     Args:
         function: A module-level function, or a `functools.partial` of one; pickled once per process.
         items: The items. Items and results are pickled.
         num_processes: The number of processes; below 2, everything runs in this process.
 
+    Yields:
+        The results in the order of the items.
+
     Raises:
-        BadInput: A process died before finishing its work.
+        BadInput: A process died before it finished its work.
         Exception: Any exception that `function` raises.
     """
     if num_processes < 2:
@@ -51,7 +54,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         while pending:
             yield pending.popleft().result()
     except concurrent.futures.BrokenExecutor:
-        raise BadInput('out of memory', 'a helper process was killed or ran out of memory; run again') from None
+        raise BadInput('out of memory', 'a helper process was killed; free some memory and run again') from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -100,7 +103,7 @@ def _apply(item: Any) -> Any:
 
 
 def free_port() -> int:
-    """Returns an unused port of this machine."""
+    """Returns an unused TCP port of this machine."""
     with socket.socket() as free:
         free.bind(('localhost', 0))
         return free.getsockname()[1]

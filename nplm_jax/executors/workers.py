@@ -1,6 +1,7 @@
 """Selection of an executor: local processes, or the cluster given on the command line.
 
-Results do not depend on the executor. It is therefore not a setting of a run; code that needs one calls `active`.
+Results do not depend on the executor, which is therefore not a setting of a run. Code that needs an executor calls
+`active`.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ class Workers(Protocol):
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yields the results of `function` for `items`, in order; see `processes.map_in_processes`."""
+        """Applies `function` to `items` and yields the results in order; see `processes.map_in_processes`."""
         ...
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
@@ -47,7 +48,7 @@ class Processes:
         return map_in_processes(function, items, self.number)
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """Does nothing: local processes share the files and the package of this machine. See `Workers.on_each`."""
+        """Does nothing, because local processes share the files and the package. See `Workers.on_each`."""
         return ()
 
 
@@ -55,7 +56,7 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns local processes: as many as useful for large work, otherwise one."""
+    """Returns one local process per processor, up to MAX_PROCESSES, for large work, and one process otherwise."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
@@ -66,7 +67,7 @@ def active(is_large: bool) -> Workers:
 
 @contextlib.contextmanager
 def use(cluster: Workers | None) -> Iterator[None]:
-    """Runs large work within the block on a cluster; None selects local processes."""
+    """Selects a cluster for the work within the block; None selects local processes."""
     token = _cluster.set(cluster)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Reader of mixtures of models, with the interface of the other readers.
+"""Reader of mixtures, with the interface of the other readers.
 
 Dims: M models, S contexts, V words, T words of all lines, B lines.
 """
@@ -15,7 +15,7 @@ from nplm_jax.kenlm.readers import Context, NetworkReader, NgramReader, Words
 
 
 class MixtureReader:
-    """A weighted sum of the probabilities of several readers. `Context.known` holds one context per reader."""
+    """The reader of a mixture, a weighted sum of probabilities. `Context.known` holds one context per component."""
 
     def __init__(self, readers: Sequence[Reader], weights: Sequence[float], ids_MxV: np.ndarray) -> None:
         """Initializes the mixture.
@@ -23,7 +23,7 @@ class MixtureReader:
         Args:
             readers: The readers.
             weights: The weight of each reader.
-            ids_MxV: The id of each word in each reader.
+            ids_MxV: The id of each word of the mixture in each reader.
         """
         self._readers, self._ids_MxV = readers, ids_MxV
         with np.errstate(divide='ignore'):
@@ -85,7 +85,7 @@ class MixtureReader:
 
 
 def _log10_sum(log10: np.ndarray) -> np.ndarray:
-    """Returns the log10 of a sum over the first axis of numbers given by their decimal logarithms."""
+    """Returns log10(sum(10**log10)) over the first axis."""
     return np.logaddexp.reduce(log10 * LOG_10, axis=0) / LOG_10
 
 

@@ -40,11 +40,11 @@ from nplm_jax.utils.io import expand
 Path = str | bytes | os.PathLike
 Source = Path | LoadedModel
 _WORDS = 2**18  # words scored at once
-_MIN_WORDS = 100  # scored words from which a high share of unknown words causes a warning
+_MIN_WORDS = 100  # minimum number of scored words for a warning about unknown words
 
 
 class FullScoreReturn(NamedTuple):
-    """The log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
+    """log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
 
     log_prob: float
     ngram_length: int
@@ -53,7 +53,7 @@ class FullScoreReturn(NamedTuple):
 
 @functools.total_ordering
 class State:
-    """The part of the preceding words on which predictions depend. A new state equals that of NullContextWrite."""
+    """The preceding words on which predictions depend. A new state equals the one that NullContextWrite sets."""
 
     __slots__ = ('_context', '_reader')
 
@@ -75,15 +75,15 @@ class State:
         return hash(self._key())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> 'State':
-        return copy.copy(self)  # of the same model
+        return copy.copy(self)  # refers to the same model
 
 
 class Model:
-    """A language model. Invalid input raises BadInput with a one-line message.
+    """A language model with the methods of `kenlm.Model`. Invalid input raises BadInput.
 
     Attributes:
         path: The absolute path, as bytes; a list of paths for a mixture.
-        order: Words are predicted from the preceding `order` - 1 words, or from all preceding words if None.
+        order: The n-gram order: words are predicted from the preceding `order` - 1 words, or from all if None.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
     """
 
@@ -91,8 +91,8 @@ class Model:
         """Loads a model.
 
         Args:
-            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or several of them with the
-                same words, which are mixed.
+            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or a list of these with
+                the same words, which are mixed.
             weights: The weights of several models; equal by default.
 
         Raises:
@@ -123,10 +123,10 @@ class Model:
         """Returns log10 P of a sentence.
 
         Args:
-            sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it as they
-                did their corpus.
-            bos: Whether the sentence begins here; otherwise the preceding words are unknown.
-            eos: Whether the sentence ends here; its end is then scored as well.
+            sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it like
+                their corpus.
+            bos: Whether the first word begins a sentence; otherwise, its context is empty.
+            eos: Whether the last word ends a sentence; the end of the sentence is then scored too.
         """
         return sum(log10_p for log10_p, *_ in self.full_scores(sentence, bos, eos))
 
@@ -156,7 +156,7 @@ class Model:
             yield from self._score_lines(ids, stops, bos, len(end))
 
     def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
-        """Yields the scores of sentences from all ids and the end of each sentence, with `num_ends` marks before it."""
+        """Scores sentences given as concatenated ids and their ends. Each sentence includes `num_ends` end marks."""
         ids_T = np.array(ids, np.int32)
         self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
@@ -166,13 +166,13 @@ class Model:
     def _check_end(self, eos: bool) -> tuple[int, ...]:
         """Returns the end-of-sentence word if it is to be scored. Raises BadInput if the model has no such word."""
         if eos and self._end is None:
-            raise BadInput('eos', 'must be False; this model has no mark at the end of sentences', value=True)
+            raise BadInput('eos', 'must be False, because this model has no end-of-sentence word', value=True)
         return (self._end,) if eos and self._end is not None else ()
 
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """Yields log10 P, the n-gram length and `is unknown` of each word; see `score` and `BaseFullScore`."""
+        """Yields log10 P, n-gram length and unknown flag of each word; see `score` and `BaseFullScore`."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
         ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence))]
         self._count(len(ids), ids.count(RARE_ID))
@@ -205,7 +205,10 @@ class Model:
         self._write(state, self._reader.null)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
-        """Returns log10 P of a word after a state, and sets the other (or the same) state to the state after it."""
+        """Returns log10 P of a word after `in_state`, and sets `out_state` to the state after the word.
+
+        Both states may be the same object.
+        """
         log10_p, _, context = self._reader.step(self._read(in_state), self._id(word))
         out_state._reader, out_state._context = self._reader, context
         return log10_p
@@ -220,7 +223,7 @@ class Model:
     def next_words(self, states: Sequence[State]) -> np.ndarray:
         """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
 
-        The values equal `BaseScore`, except that `<s>`, which follows no word, has probability zero.
+        The values equal those of `BaseScore`, except that `<s>`, which follows no word, has probability zero.
         """
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
@@ -243,7 +246,7 @@ class Model:
             return self._reader.null
         if state._reader is self._reader:
             return state._context
-        raise BadInput('state', 'belongs to another model; each model has its own states', value=state)
+        raise BadInput('state', 'must be a state of this model; it belongs to another', value=state)
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context
@@ -274,5 +277,5 @@ def _find(path: Source) -> pathlib.Path:
 
 def _text(value: str | bytes) -> str:
     """Returns a sentence or a word as a string. Raises BadInput for other types."""
-    require(isinstance(value, (str, bytes)), 'text', value, 'must be a string')
+    require(isinstance(value, (str, bytes)), 'text', value, 'must be a str or bytes')
     return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value

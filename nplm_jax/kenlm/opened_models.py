@@ -1,4 +1,4 @@
-"""Readers for ARPA files, runs and loaded models, with their vocabularies, and mixtures of them."""
+"""Readers and vocabularies of ARPA files, runs, loaded models and mixtures of them."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -28,8 +28,8 @@ class OpenedModel(NamedTuple):
     Attributes:
         reader: The reader of the model.
         words: The words of the model.
-        begin: The id of `<s>`, which is never predicted.
-        end: The id of the end-of-sentence word.
+        begin: The id of `<s>`, which is never predicted; None if it is not a word of the model.
+        end: The id of the end-of-sentence word; None if there is none.
         split: Splits a sentence into words.
         tokenizer: The tokenizer of a run; None for an ARPA file, whose words are separated by whitespace.
     """
@@ -43,7 +43,7 @@ class OpenedModel(NamedTuple):
 
 
 def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
-    """Opens `loaded` if given; otherwise an ARPA file, or any model that `loading.load` accepts."""
+    """Opens `loaded` if given, otherwise an ARPA file or any model that `loading.load` accepts."""
     file = pathlib.Path(path)
     if loaded is None and file.is_file() and not packed.is_packed(file):
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
@@ -86,7 +86,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
     ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
     words = [*ids[0]]
     for name, ids_of_words in zip(names, ids):
-        problem = f'its words ({len(ids_of_words):,}) are not those of {names[0]} ({len(words):,}): see nplm import'
+        problem = f'its {len(ids_of_words):,} words differ from the {len(words):,} words of {names[0]}; see nplm import'
         require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
     cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
     for name, tokenizer, _ in cutters:

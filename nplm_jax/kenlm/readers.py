@@ -1,10 +1,10 @@
-"""Readers that score a model word by word, for decoders that keep thousands of contexts, or many lines at once.
+"""Readers that score single words, for decoders with thousands of contexts, or many lines at once.
 
-A reader gives the probability of one word after a context. There are two initial contexts: `null`, without words, and
+A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
 `order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
-scores many lines at once. A forked process must not use readers with `uses_jax`. Contexts are immutable, and
-logarithms are decimal.
+scores many lines at once. Contexts are immutable. Logarithms have base 10. A forked process must not use readers with
+`uses_jax`.
 
 Dims: S contexts, V words, T words of all lines, B lines.
 """
@@ -29,7 +29,7 @@ Words = tuple[Any, ...]
 
 
 class Context:
-    """The words read so far: `parent` followed by `word` until they are looked up; both are None afterwards.
+    """The words read so far: `parent` followed by `word` until they are looked up; `parent` is None afterwards.
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
@@ -86,7 +86,7 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Drops the longest nodes of a context as long as they change no probability."""
+        """Returns the nodes of a context up to the longest one that changes a probability."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
@@ -209,7 +209,7 @@ class NetworkReader:
         self._keep([*pending], self._model.advance(before, np.array([context.word for context in padded], np.int32)))
 
     def _keep(self, contexts: Sequence[Context], state: Any) -> None:
-        """Stores in each context its row of the decoding state and of the predictions."""
+        """Stores the decoding state and the predictions of each context in the context."""
         log_p_SxV = np.asarray(self._model.predict(state), np.float32) / np.float32(LOG_10)
         state = jax.device_get(state)
         for i, context in enumerate(contexts):

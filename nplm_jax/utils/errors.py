@@ -1,4 +1,4 @@
-"""Exceptions with one-line messages. Does not import JAX."""
+"""Exceptions with one-line messages. This module does not import JAX."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _MAX_CHARACTERS = 1000  # maximum length of a message
-_MAX_OF_PART = 300  # maximum length of the key, and of the value
+_MAX_OF_PART = 300  # maximum length of the key and of the value
 _MAX_LISTED = 3  # maximum number of list items in a message
 
 
@@ -15,8 +15,8 @@ class BadInput(ValueError):
 
     Attributes:
         key: The name of the input: a config key, a flag, a file or a function argument.
-        problem: What is wrong with the input, and the allowed values.
-        value: The value of the input; `...` to leave it out of the message.
+        problem: The fault of the input and the allowed values.
+        value: The value of the input; `...` omits it from the message.
 
     Examples:
         >>> print(BadInput('model.h', 'must be at least 0', value=-1))
@@ -36,7 +36,7 @@ class BadInput(ValueError):
 
 
 class Resumable(OSError):
-    """A failed disk, database or job. Running the same command again resumes from the saved state."""
+    """A failure of a disk, database or job. Running the same command again resumes from the saved state."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -51,14 +51,14 @@ def first_line(error: BaseException) -> str:
 def status(error: BaseException) -> str:
     """Returns the status code of an XLA, TensorStore or gRPC error, such as `RESOURCE_EXHAUSTED`, or ''.
 
-    Their Python exceptions have no status field; the code is the first word of the message.
+    These exceptions have no status field; the code is the first word of the message.
     """
     match = re.match('([A-Z_]+): ', str(error))
     return match[1] if match else ''
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the host or a device ran out of memory. XLA reports this only in the text of its error."""
+    """Returns whether the host or a device ran out of memory. XLA reports this only in the error message."""
     return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
 
 
@@ -78,7 +78,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """Joins the first three items for a message, followed by the number of the others.
+    """Joins the first three items for a message and adds the number of the others.
 
     Examples:
         >>> first_few(['a=1', 'b=2', 'c=3', 'd=4'])

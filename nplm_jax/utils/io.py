@@ -15,7 +15,7 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
     Args:
         path: The file.
-        data: Its content; a string is written as UTF-8.
+        data: The new content; a string is encoded as UTF-8.
 
     Raises:
         OSError: The file cannot be written; an existing file at `path` is unchanged.
@@ -58,14 +58,14 @@ def remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Expands a leading ~ in a path, since shells do not expand it after an equals sign.
+    """Expands a leading ~ in a path, which shells do not expand after an equals sign.
 
     Args:
         key: The config key or flag of the path, for error messages.
         path: The path.
 
     Raises:
-        BadInput: The home folder is unknown, or the path is invalid: it has a NUL or is too long.
+        BadInput: The home folder is unknown, or the path contains a NUL or is too long.
     """
     try:
         expanded = pathlib.Path(path).expanduser()
@@ -73,7 +73,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
             expanded.lstat()
     except (RuntimeError, ValueError) as error:
         raise BadInput(key, str(error), value=path) from None
-    except OSError as error:  # other errors, such as a lack of permission, appear when the path is opened
+    except OSError as error:  # other errors, such as missing permissions, are raised when the path is opened
         require(error.errno != errno.ENAMETOOLONG, key, str(path), 'is too long for a path')
     return expanded
 

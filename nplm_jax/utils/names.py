@@ -8,13 +8,13 @@ from nplm_jax.utils.errors import require
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
-    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the nearest one.
+    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the most similar one.
 
     Args:
         key: The key of the value.
         value: The value.
         allowed: The allowed names.
-        more: Other allowed values for the message, such as `, or a path`; not checked.
+        more: Further allowed values for the message, such as `, or a path`. They are not checked here.
     """
     names = list(allowed)
     shown = list(map(str, names))
@@ -22,14 +22,15 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
 
 
 def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bool = False) -> str:
-    """Returns the suggestion at the end of an error message, `; did you mean NAME?`, or '' if no name is near.
+    """Returns the end of an error message with a suggestion, `; did you mean NAME?`, or '' if no name is similar.
 
     Args:
-        name: The wrong name.
+        name: The unknown name.
         allowed: The allowed names.
         prefix: The prefix of suggested names, such as `--`.
-        dotted: Whether the names are keys, `section.key`. Suggestions are then keys of the same name in other sections,
-            or else the nearest key of the section, or of all sections if the section does not exist.
+        dotted: Whether the names are config keys, `section.key`. The function then suggests keys of this name in other
+            sections; if there are none, the most similar key in the same section, or in all sections if the section
+            does not exist.
 
     Examples:
         >>> did_you_mean('lsmt', ['rnn', 'gru', 'lstm'])

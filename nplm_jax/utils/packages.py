@@ -1,4 +1,4 @@
-"""Optional packages, and a digest of this package's source. Does not import JAX."""
+"""Import of optional packages, and a digest of this package's source. This module does not import JAX."""
 
 import hashlib
 import importlib
@@ -17,7 +17,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
 
     Args:
         module: The module, such as `safetensors.numpy`.
-        extra: The extra of nplm-jax that installs its package.
+        extra: The extra of nplm-jax that installs the package.
         further: A shell command to run after the installation of the extra.
 
     Returns:
@@ -34,7 +34,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
 
 
 class OptionalPackage:
-    """A module of an optional package, imported by `require_package` when one of its members is first used."""
+    """A module of an optional package, imported by `require_package` when one of its attributes is first accessed."""
 
     def __init__(self, module: str, extra: str) -> None:
         self._names = module, extra

@@ -28,15 +28,15 @@ class _Lines:
 def progress_bar(
     total: int | None, description: str, unit: str, initial: int = 0, delay: float = 3, log: TextIO | None = None
 ) -> tqdm.tqdm:
-    """Returns a progress bar: a bar on stderr if that is a terminal, otherwise one line per minute.
+    """Returns a progress bar, which prints one line per minute if stderr is not a terminal.
 
     Args:
         total: The total number of units; None if unknown.
         description: The name of the work.
         unit: The unit, with a leading space.
         initial: The number of units already done.
-        delay: The delay before a terminal shows the bar (seconds).
-        log: The file of the progress lines; None for stderr.
+        delay: Seconds before the bar appears on a terminal.
+        log: The file for progress lines; None for stderr.
     """
     style: dict[str, Any] = {'dynamic_ncols': True, 'delay': delay, 'smoothing': 0.05}
     if not sys.stderr.isatty():

@@ -26,10 +26,10 @@ ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file. Rejects FIFOs, which would block, and devices, which would never end.
+    """Reads a regular file. Rejects FIFOs, which would block, and devices, which may never end.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         file: The file.
         max_bytes: The maximum size.
 
@@ -49,10 +49,10 @@ def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
 
 @contextlib.contextmanager
 def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
-    """Opens a regular file. Rejects FIFOs, which would block, and devices, which would never end.
+    """Opens a regular file. Rejects FIFOs, which would block, and devices, which may never end.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         file: The file.
 
     Yields:
@@ -64,11 +64,11 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
     try:
         with open(file, 'rb', opener=_open_without_blocking) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise BadInput(name, 'cannot be read (neither a file nor a folder)')
+                raise BadInput(name, 'must be a regular file, not a pipe or a device')
             yield opened
     except BadInput:
         raise
-    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         raise BadInput(name, f'cannot be read ({getattr(error, "strerror", None) or error})') from None
 
 
@@ -76,7 +76,7 @@ def sha256(name: str, file: pathlib.Path) -> str:
     """Returns the hexadecimal SHA-256 of a regular file.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         file: The file, of any size.
 
     Raises:
@@ -104,7 +104,7 @@ def decode(name: str, data: bytes) -> str:
     """Decodes UTF-8 text.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         data: The bytes, with or without a byte-order mark.
 
     Raises:
@@ -117,7 +117,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
     """Decodes UTF-8 in blocks, which may split characters, and drops the byte-order mark.
 
     Args:
-        name: The key of error messages.
+        name: The key in error messages.
         blocks: The blocks; an empty block marks the end.
 
     Raises:
@@ -175,7 +175,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     for number, line in read_lines(path):
         match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
         if not match:
-            raise BadInput(f'{path}:{number}', f'expected word, tab, {meaning}')
+            raise BadInput(f'{path}:{number}', f'must be a word, a tab and the {meaning}')
         if match[1] in words:
             raise BadInput(f'{path}:{number}', f'{match[1]!r} is repeated')
         words.add(match[1])
@@ -183,7 +183,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the object in a JSON file written by this package.
+    """Reads the JSON object in a file.
 
     Raises:
         BadInput: The file cannot be read, or `parse_json` rejects it.
@@ -214,7 +214,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
     if not is_plain:
         where = f'{path}:{line}' if line else path
         form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
-        raise BadInput(where, f'not {form}')
+        raise BadInput(where, f'must be {form}')
     return value
 
 
@@ -234,7 +234,7 @@ def _not_utf8(position: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string has no unpaired surrogates, to which Python decodes non-UTF-8 names and arguments."""
+    """Returns whether a string has no unpaired surrogates, which represent non-UTF-8 file names and arguments."""
     return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 

@@ -1,7 +1,7 @@
 """Lossless byte-level tokenizers without unknown tokens.
 
 A token is a string of bytes in GPT-2's byte-level alphabet, which maps each byte to a visible character: ` dog` is
-`Ġdog`. A token may be a part of a character.
+`Ġdog`. A token may be part of a character.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ def to_alphabet(text: str) -> str:
         return text.encode().decode('latin-1').translate(_TO_ALPHABET)
     except UnicodeEncodeError as error:
         surrogate = f'U+{ord(text[error.start]):04X}'
-        raise BadInput('text', f'holds an unpaired surrogate ({surrogate}), which UTF-8 cannot encode') from None
+        raise BadInput('text', f'contains an unpaired surrogate ({surrogate}), which UTF-8 cannot encode') from None
 
 
 def to_bytes(token: str) -> bytes:
@@ -55,7 +55,7 @@ class ByteTokenizer(Tokenizer):
     Subclasses cut a text into learned units of several bytes.
 
     Attributes:
-        pattern: Splits a text into strings, which are cut separately; matches every character.
+        pattern: A regular expression that matches every character; its matches are the strings that are cut separately.
         normalization: The Unicode normal form applied before a text is cut: nfc or nfkc; none leaves texts unchanged.
         rules: The learned rules.
     """

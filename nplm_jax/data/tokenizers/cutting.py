@@ -14,7 +14,7 @@ _PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # placeholders, which
 
 
 def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
-    """Splits a chunk into paragraphs (lines if `<p>` ends each line), and each of them into strings for `cut`."""
+    """Splits a chunk into paragraphs (lines if `<p>` ends each line), and each paragraph into strings for `cut`."""
     text = tokenizer.normalize(chunk.text)
     if chunk.ends_lines:
         return list(map(tokenizer.split, text.split('\n')))

@@ -1,6 +1,6 @@
 """Tokenizers of other models: a tokenizer.json of Hugging Face's `tokenizers`, or a SentencePiece model (`*.model`).
 
-The library that wrote the file cuts each paragraph, without special tokens. No code from the file is executed.
+The library that wrote the file cuts each paragraph and adds no special tokens. No code from the file is executed.
 """
 
 import base64
@@ -31,7 +31,7 @@ _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece
 
 
 class HuggingFace:
-    """A tokenizer.json.
+    """A tokenizer.json file of Hugging Face's `tokenizers`.
 
     Attributes:
         values: The content of the file, without rules that add, drop or sample tokens.
@@ -59,13 +59,13 @@ class HuggingFace:
         spaces = any(step.get('pattern') == {'String': '▁'} for step in decoder.get('decoders', []))
         self.marking = (markings or [_SPACES] * spaces or [_WORDS] * (model.get('type') == _WORDS) or [''])[0]
         self.affix = str(decoder.get('prefix' if self.marking == _PREFIX else 'suffix') or '')
-        if self.marking != _SUFFIX and model.get('end_of_word_suffix'):  # of CLIP
+        if self.marking != _SUFFIX and model.get('end_of_word_suffix'):  # as in CLIP
             self.marking = ''
 
     def cut(self, strings: Sequence[str]) -> list[list[str]]:
-        """Returns the tokens of each string, without special tokens around it."""
+        """Returns the tokens of each string, without adding special tokens."""
         encodings = self._tokenizer.encode_batch_fast(list(strings), add_special_tokens=False)
-        return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # `.tokens` spells unknown text
+        return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # `.tokens` spells out unknown text
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the tokens with these ids."""
@@ -73,7 +73,7 @@ class HuggingFace:
 
 
 class SentencePiece:
-    """A SentencePiece model, with the members of `HuggingFace`."""
+    """A SentencePiece model, with the interface of `HuggingFace`."""
 
     marking, affix = _SPACES, ''
 
@@ -119,21 +119,21 @@ class FileTokenizer(Tokenizer):
         content = decode(f'{_KEY}={self.name!r}', data) if is_json else base64.b64encode(data).decode()
         made = dataclasses.replace(self, kind=kind, rules=(content,))
         library = made.library
-        num_tokens, shows = len(library.ids), 'its decoder does not show where words begin; must be'
+        num_tokens, shows = len(library.ids), 'its decoder must show where words begin:'
         require(
-            2 < num_tokens <= MAX_TOKENS, _KEY, self.name, f'has {num_tokens:,} tokens; must be 3 to {MAX_TOKENS:,}'
+            2 < num_tokens <= MAX_TOKENS, _KEY, self.name, f'has {num_tokens:,} tokens; must have 3 to {MAX_TOKENS:,}'
         )
-        allowed = f'{shows} {_BYTES}, {_SPACES}, {_PREFIX} or {_SUFFIX}, or its model {_WORDS}'
+        allowed = f'{shows} {_BYTES}, {_SPACES}, {_PREFIX} or {_SUFFIX}; or its model must be {_WORDS}'
         require(bool(library.marking), _KEY, self.name, allowed)
         check_tokens(self.name, made.tokens)
         return made
 
     @functools.cached_property
     def library(self) -> HuggingFace | SentencePiece:
-        """The file as its library reads it.
+        """The tokenizer that the library reads from the file.
 
         Raises:
-            BadInput: The library cannot read it.
+            BadInput: The library cannot read the file.
         """
         name = self.name or self.kind
         is_json = self.kind == 'tokenizer.json'
@@ -212,7 +212,7 @@ class FileTokenizer(Tokenizer):
         model = values['model']
         if model.get('type') == 'Unigram':
             scores = {token: score for token, score in model['vocab']}
-            # Unknown text scores 10 less than the lowest score.
+            # Unknown text scores 10 below the lowest score.
             lowest, ordered = min(scores.values()), sorted(ids, key=ids.__getitem__)
             model['vocab'] = [(token, scores.get(token, lowest)) for token in ordered]
             model['unk_id'] = ids[RARE]
@@ -225,6 +225,6 @@ class FileTokenizer(Tokenizer):
 
 
 def _without_processing(values: dict[str, Any]) -> dict[str, Any]:
-    """Removes the rules of a tokenizer.json that add or drop tokens or sample them at random."""
+    """Removes the rules of a tokenizer.json that add or drop tokens, or sample them at random."""
     model = {key: value for key, value in values['model'].items() if key != 'dropout'}
     return {**values, 'model': model, 'truncation': None, 'padding': None, 'post_processor': None}

@@ -21,10 +21,10 @@ from nplm_jax.utils.errors import require
 MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
 _SEPARATOR = '\0'  # separates strings in the alphabet, which does not contain it
 _MAX_STRINGS = 2**17  # pieces are learned from the most frequent strings; bounds the trainer's memory
-_MAX_REPEATS = 2**8  # of a string per trainer input; the trainer needs about 20 times its memory
+_MAX_REPEATS = 2**8  # of a string per trainer input, which needs about 20 times its size in memory
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _DECIMALS = 4  # of a learned score
-_SPECIAL_SCORE = -1e9  # of special tokens in the unigram model, so text is never cut into them
+_SPECIAL_SCORE = -1e9  # of special tokens in the unigram model, which never cuts text into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
@@ -33,8 +33,8 @@ _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 class PieceTokenizer(ByteTokenizer):
     """Cuts a text into subwords. A space belongs to the subword after it.
 
-    `rules` are written in the byte alphabet. For `bpe` they are the ordered merges, `left right`; for `unigram` they
-    are the pieces and their log-probabilities, `piece score`, sorted by decreasing probability.
+    `rules` are written in the byte alphabet. For `bpe`, they are the ordered merges, `left right`; for `unigram`,
+    they are the pieces and their log-probabilities, `piece score`, sorted by decreasing probability.
 
     Attributes:
         pieces: The number of tokens, including special tokens and the 256 bytes.
@@ -82,7 +82,7 @@ class PieceTokenizer(ByteTokenizer):
         model = json.loads(learner.to_str())['model']
         model = model if self.piece_model == 'bpe' else _without_chance(model)
         learned = dataclasses.replace(self, rules=self.rules_of(model))
-        allowed = f'the training texts have only {len(learned.tokens):,} different pieces; give fewer'
+        allowed = f'must be at most {len(learned.tokens):,}, the number of different pieces in the training texts'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned
 
@@ -111,10 +111,10 @@ class PieceTokenizer(ByteTokenizer):
             merges = [(left, right) for left, right in model['merges']]
             parts = {part for merge in merges for part in merge}
             if not parts <= model['vocab'].keys() - {''} or len(set(merges)) < len(merges):
-                raise ValueError('merges what is no token, or the same twice')
+                raise ValueError('a merge is repeated or has a part that is not a token')
             return tuple(f'{left} {right}' for left, right in merges)
         if not all(isinstance(score, float | int) for _, score in model['vocab']):
-            raise TypeError('a score is no number')
+            raise TypeError('a score is not a number')
         scores = [(piece, float(score)) for piece, score in model['vocab'] if score != _SPECIAL_SCORE]
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 
@@ -152,7 +152,7 @@ def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeat(counts: collections.Counter[str]) -> Iterator[str]:
-    """Yields strings in the alphabet, repeated by their counts and joined, because the trainer accepts no counts."""
+    """Yields strings in the alphabet, each repeated by its count, because the trainer accepts no counts."""
     for string, count in counts.most_common(_MAX_STRINGS):
         unit = to_alphabet(string) + _SEPARATOR
         for first in range(0, count, _MAX_REPEATS):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nplm_jax.data.tokenizers.tokenizer import lower
 from nplm_jax.utils.errors import BadInput
 
-INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalised inside a sentence, at its beginning; lower case
+INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalized inside a sentence, at its beginning; lower case
 MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
 
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
@@ -22,7 +22,7 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
 
     Args:
         paragraphs: Paragraphs of words in their original case.
-        begins_paragraph: Whether the first paragraph is complete, rather than the end of one.
+        begins_paragraph: Whether the first paragraph is complete rather than a continuation.
     """
     counts: Counts = collections.Counter()
     for number, paragraph in enumerate(paragraphs):
@@ -38,11 +38,11 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
 
 
 def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
-    """Finds the word types that a text nearly always capitalises inside sentences.
+    """Finds the word types that a text nearly always capitalizes inside sentences.
 
-    A type is a proper noun if it is capitalised inside a sentence at least once, and if at least 95% of its counted
-    occurrences are capitalised. Words that open a paragraph or follow one of . ! ? : ; a quotation mark, a bracket, a
-    dash or a = may be capitalised because they begin a sentence; if capitalised, they are not counted. A name that
+    A type is a proper noun if it is capitalized inside a sentence at least once, and if at least 95% of its counted
+    occurrences are capitalized. Words that open a paragraph or follow one of . ! ? : ; a quotation mark, a bracket, a
+    dash or a = may be capitalized because they begin a sentence; if capitalized, they are not counted. A name that
     occurs only after "Mr." is therefore missed. The pronoun I is not a proper noun.
 
     Deviation: the paper (section 4) maps proper nouns to a symbol and does not say how it found them. This rule needs
@@ -62,7 +62,9 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
         total.update(chunk)
     if not any(place in (INSIDE, OPENING) for _, place in total):
         raise BadInput(
-            'corpus.proper_nouns', 'finds proper nouns by their capital letters, and this text has none', value=True
+            'corpus.proper_nouns',
+            'must be False for a text without capital letters, which mark proper nouns',
+            value=True,
         )
     inside = ((word, count) for (word, place), count in total.items() if place == INSIDE)
     return tuple(word for word, c in inside if c >= MIN_CAPITALISED_SHARE * (c + total[word, LOWER]))

@@ -51,8 +51,8 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
     """Returns whether tokens spell their texts up to whitespace; the sizes of the tokens then add up to the text size.
 
-    Tokenizers of other models do not if they change case or drop characters. Always True for lossless tokenizers and
-    for words counted in the corpus.
+    Tokenizers of other models may change case or drop characters; their tokens then do not spell the text. Always True
+    for lossless tokenizers and for words counted in the corpus.
 
     Args:
         tokenizer: The tokenizer.

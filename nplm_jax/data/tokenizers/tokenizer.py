@@ -24,7 +24,7 @@ _JOINER = '\u034f'
 
 
 class TextChunk(NamedTuple):
-    """Consecutive paragraphs of one text. The concatenated chunks of a text are the text.
+    """Consecutive paragraphs of one text. Concatenating all chunks of a text gives the text.
 
     Attributes:
         text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
@@ -32,7 +32,7 @@ class TextChunk(NamedTuple):
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
-        keeps_empty: Whether two line ends end each paragraph, including empty ones.
+        keeps_empty: Whether two line ends follow each paragraph, including empty ones.
     """
 
     text: str
@@ -113,7 +113,7 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
         return ''
     fields = dataclasses.asdict(tokenizer) if type(tokenizer) is type(other) else ['kind']
     different = ', '.join(key for key in fields if getattr(tokenizer, key) != getattr(other, key))
-    return f'its tokenizer is not that of {name} ({different}), and cuts text into other tokens'
+    return f'its tokenizer is not that of {name} ({different}) and cuts text into other tokens'
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
@@ -125,7 +125,8 @@ def check_tokens(kind: str, tokens: Iterable[str]) -> None:
     """
     for token in tokens:
         is_written = bool(token) and '\t' not in token and '\n' not in token
-        require(is_written, 'corpus.tokens', kind, f'makes the token {token!r}: must be without tabs and line ends')
+        allowed = f'produces the token {token!r}; tokens must not be empty or contain tabs or line ends'
+        require(is_written, 'corpus.tokens', kind, allowed)
 
 
 def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:

@@ -20,7 +20,7 @@ FILES = (CONFIG_FILE, RULES_FILE)
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
     """Converts a tokenizer to JSON values; the inverse of `from_dict`."""
     values = dataclasses.asdict(tokenizer)
-    del values['name']  # the config's name for it
+    del values['name']  # its name in the config
     return {'format': FORMAT, **values}
 
 
@@ -29,13 +29,13 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
     Args:
         values: The values returned by `to_dict`.
-        name: The name of their source in error messages.
+        name: The source of the values, the key in error messages.
 
     Raises:
         BadInput: The values are malformed or from another version.
     """
     if values.get('format') != FORMAT:
-        raise BadInput(name, f'has format {values.get("format")!r}, but this version reads {FORMAT}')
+        raise BadInput(name, f'has format {values.get("format")!r}; this version reads only format {FORMAT}')
     kind = str(values.get('kind'))
     try:
         made = component_class('corpus.tokens', kind)

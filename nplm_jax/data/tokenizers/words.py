@@ -1,4 +1,4 @@
-"""Word tokenizers for corpora, which are prepared as in section 4 of the paper, and for users' texts."""
+"""Word tokenizers for corpora, prepared as in section 4 of the paper, and for users' texts."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr
 # str.split also splits at \x1c to \x1f, which \s does not match.
 WORD = r"<[a-z]+>|</s>|<UNK>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 _WORD = regex.compile(WORD)
-# Other Unicode whitespace is part of words. KenLM's lmplz splits at fewer characters than its query.
+# Other Unicode whitespace is part of words. KenLM's `lmplz` splits at fewer characters than its `query`.
 KENLM_WORD, LMPLZ_WORD = re.compile(r'[^ \t\n\r\v\f]+'), re.compile(r'[^\0 \t\n\r]+')
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
@@ -57,8 +57,8 @@ class WordTokenizer(Tokenizer):
         lowercase: Whether tokens are in lower case.
         split_possessive: Whether dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
-        proper_nouns: Whether capitalised proper nouns become <proper>. In a user's text these include words that the
-            vocabulary has in neither case.
+        proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, these include words
+            outside the vocabulary, unless it has them in lower case.
         names: The proper nouns of the corpus in lower case.
         split_punctuation: Whether to split punctuation off the words of a user's text.
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
@@ -78,9 +78,9 @@ class WordTokenizer(Tokenizer):
     kind: str = internal('whitespace')
     lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true', by_hand=False)
     split_possessive: bool = key(True, "dog's -> dog 's", by_hand=False)
-    numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
+    numbers: bool = key(False, 'replace numbers with <number>; the paper: true on AP News')
     proper_nouns: bool = key(
-        False, 'replace proper nouns by <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
+        False, 'replace proper nouns with <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
     )
     names: Collection[str] = internal((), repr=False)
     split_punctuation: bool = internal(True)
@@ -122,7 +122,7 @@ class WordTokenizer(Tokenizer):
         """Finds the proper nouns of all texts together if `proper_nouns` is true.
 
         Raises:
-            BadInput: No word is capitalised.
+            BadInput: No word is capitalized.
         """
         if not self.proper_nouns or self.names:
             return self
@@ -145,7 +145,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word; `is_name` says whether the word is a proper noun if capitalised."""
+        """Returns the token of a word; `is_name` says whether the word is a proper noun if capitalized."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
@@ -182,7 +182,7 @@ class WordTokenizer(Tokenizer):
         return [*self._split_marks(opening, _OPENING, known), *middle, *self._split_marks(closing, _CLOSING, known)]
 
     def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> list[str]:
-        """Splits punctuation marks greedily, from the left, into tokens of the vocabulary in its spelling."""
+        """Splits punctuation marks greedily, from the left, into tokens spelled as in the vocabulary."""
         pieces = []
         while marks:
             sizes = range(min(len(marks), MAX_KEPT), 1, -1)
@@ -220,7 +220,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
     Args:
         tokenizer: The tokenizer of the corpus.
         tokens: Another kind: words, or whitespace for tokenized text. Empty for the kind of the corpus.
-        hyphens: `split` splits unknown words at hyphens.
+        hyphens: `split` to split unknown words at hyphens, or `keep`.
 
     Raises:
         BadInput: The options do not apply to this tokenizer.
@@ -240,15 +240,15 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Returns whether a word is numeric: 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st, not B52 or five.
+    """Returns whether a word is numeric, like 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
 
-    Deviation: the paper (section 4) does not say which forms it counts as numeric.
+    B52 and five are not numeric. Deviation: the paper (section 4) does not say which forms it counts as numeric.
     """
     return _NUMBER.fullmatch(word) is not None
 
 
 def is_punctuation(token: str) -> bool:
-    """Returns whether a token consists of punctuation marks only.
+    """Returns whether a token consists only of punctuation marks.
 
     Examples:
         >>> [token for token in (',', '``', "'s", '<p>', '--', '$') if is_punctuation(token)]
@@ -271,7 +271,7 @@ def match_quotes(word: str, known: Collection[str]) -> str:
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Joins tokens into ordinary text, without spaces before punctuation and 's and inside quotation marks.
+    """Joins tokens into ordinary text, without spaces before punctuation and 's or inside quotation marks.
 
     Boundary tokens become line breaks. Straight quotation marks alternately open and close in each paragraph. Doubled
     ; ? and !, as in Brown, are merged.
