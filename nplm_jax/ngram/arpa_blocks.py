@@ -35,7 +35,7 @@ class BlockParser:
     """Parses n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """Builds the hash table of the words from their ids."""
+        """Builds a hash table from words to ids."""
         self._factor = np.uint64(secrets.randbits(64) | 1)  # random, so that a crafted file cannot force collisions
         data = '\n'.join(ids).encode() + bytes(_LANE)
         stops_V = np.flatnonzero(np.frombuffer(data, np.uint8, len(data) - _LANE) == ord('\n'))
@@ -116,15 +116,14 @@ def parse_number(field: bytes) -> float:
 
 
 def _lanes(data: bytes) -> np.ndarray:
-    """Returns for each byte the integer formed by it and the seven bytes after it."""
+    """Returns, for each byte, the integer formed by this byte and the seven bytes after it."""
     return np.ndarray((len(data) - _LANE + 1,), '<u8', data, strides=(1,))
 
 
 def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, lengths_I: np.ndarray) -> np.ndarray | None:
-    """Returns the numbers in the fields, equal to `parse_number`; None if a field is not a number.
+    """Parses fields with the same results as `parse_number`. Returns None if a field is not a number.
 
-    A field of the form -12.3456 is read as the integer of its digits over a power of ten; `parse_number` reads all
-    other fields.
+    A field such as -12.3456 is read as an integer divided by a power of ten. `parse_number` reads all other fields.
     """
     is_negative_I = bytes_L[starts_I] == ord('-')
     first_I, size_I = starts_I + is_negative_I, lengths_I - is_negative_I
