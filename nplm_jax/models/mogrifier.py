@@ -1,6 +1,6 @@
 """The Mogrifier: an LSTM whose input and state gate each other before each step.
 
-Round i of 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
+Round i = 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
 is the input of the layer and h its state before the word. An LSTM step then uses the gated x and h.
 
 Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 4K size of the gates i, f, g, o.
@@ -27,7 +27,7 @@ GATES_WEIGHT = 'W'  # the gates' weights: D + K rows, for x and h, and G columns
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mogrifier(Lstm):
-    """LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
+    """An LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
 
     rounds: Annotated[int, between(1, 16)] = key(5, 'rounds of mutual gating of input and state before each word')
 
@@ -56,7 +56,7 @@ class Mogrifier(Lstm):
         weights = {name: cell[name] for name in self.round_names}
         W_DxG, W_KxG, b_G = join_gates(cell)
         weights[GATES_WEIGHT] = jnp.concatenate([W_DxG, W_KxG])
-        # Derived from the inputs: on a mesh, each device then computes offset gradients for its own streams.
+        # The zeros depend on the inputs, so each device of a mesh computes offset gradients for its own streams.
         zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
         offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
         offsets[GATES_WEIGHT] += b_G[None, None]
@@ -75,8 +75,8 @@ def _read(
 ) -> tuple[Carry, jax.Array]:
     """Reads T words of each stream.
 
-    An offset has the same gradient as the product it is added to. The gradient of a weight is therefore a single
-    product over all words, of left factors and offset gradients, instead of a sum of T products inside a scan.
+    An offset has the same gradient as the product to which it is added. The gradient of a weight is therefore a single
+    product of left factors and offset gradients over all words, instead of a sum of T products inside a scan.
 
     Args:
         rounds: Names of the rounds' weights in order.

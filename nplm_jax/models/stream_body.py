@@ -16,7 +16,9 @@ from nplm_jax.nn import Keys, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 
-ShareOrDefault = Annotated[float, in_range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
+ShareOrDefault = Annotated[
+    float, in_range('must be -1 (model.dropout), or at least 0 and below 1', 0, below=1, also=-1)
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

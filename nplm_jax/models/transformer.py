@@ -35,7 +35,7 @@ _BASE = 10_000.0  # base of the rotary frequencies
 class Transformer(StreamBody):
     """Causal self-attention over a sliding window; the state is a cache of keys and values."""
 
-    heads: Count = key(4, 'attention heads; a divisor of model.h')
+    heads: Count = key(4, 'number of attention heads; must divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(64, 'previous words that each word attends to, per layer')
     expansion: Count = key(4, 'inner width of the feed-forward layer, as a multiple of h')
 
@@ -88,7 +88,9 @@ class Transformer(StreamBody):
             }
         params = {
             EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
-            'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 starts at norm's scale
+            'E_PxK': uniform(
+                key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10
+            ),  # z_0 starts at the scale of norm(z)
             'g_K': jnp.ones(K),
             'layers': layers,
         }
@@ -136,7 +138,7 @@ class Transformer(StreamBody):
         return self.m
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """Returns x, S x T x P, and its state for the next call: here the word features and None."""
+        """Returns x, S x T x P, and its state for the next call: in this class, the word features and None."""
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
