@@ -1,4 +1,4 @@
-"""Interface of soft targets: distributions of teachers that a loss learns in addition to the targets.
+"""Interface of soft targets: distributions of teachers that a network learns in addition to the targets.
 
 The student learns (1 - weight) onehot(target) + weight q. `models.distilled` implements q.
 
