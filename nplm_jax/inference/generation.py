@@ -57,7 +57,7 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt, preceded by the same start-of-text tokens as scored texts; see `LineStart`.
+    """Encodes a prompt, preceded by the same context as scored texts; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
@@ -184,7 +184,7 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
 
 def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
     """Samples a column of each row. Returns int32, B."""
-    # replace=False avoids an argmax, with which XLA fuses random number generation at half the speed on a CPU.
+    # replace=False avoids an argmax. XLA would fuse random number generation with it, at half the speed on a CPU.
     draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
     return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 

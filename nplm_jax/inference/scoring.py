@@ -77,7 +77,7 @@ class LineStart:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
-        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus has such marks.
+        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus uses these marks.
 
         If line ends are tokens, it is the most frequent line-end token, or <text> if no line-end token occurs.
         """
