@@ -171,7 +171,7 @@ def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
 
 
 def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
-    """Replaces all entries of a row outside its nucleus by -inf. If `top_p` is None, keeps all entries."""
+    """Replaces the entries outside the nucleus of each row with -inf. If `top_p` is None, keeps all entries."""
     if top_p is None or top_p == 1:
         return log_p_BxV
     p_BxV = jax.nn.softmax(log_p_BxV, axis=1)

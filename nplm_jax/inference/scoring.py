@@ -36,7 +36,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """Totals over lines, in KenLM's terms.
+    """Totals over lines, with the names used by KenLM.
 
     Attributes:
         tokens: The number of words.

@@ -1,4 +1,4 @@
-"""The common interface of all language models, on which evaluation, mixtures, generation and scoring are built.
+"""The common interface of all language models, used by evaluation, mixtures, generation and scoring.
 
 Dims: T words of a stream, B contexts or lines, N words per context, V vocabulary, S parallel streams, L words per
 stream.

@@ -29,7 +29,7 @@ def read(
         cell: The parameters of Flax's cell.
         carry: c and h before the first word.
         x_TxSxD: The inputs, float32 or bfloat16. The gates' input term and the saved gates have the same dtype.
-        precision: The precision of the factors of products; sums and the state are float32.
+        precision: The precision of the factors in matrix products; sums and the state are float32.
         keep_TxSx1: A factor for c and h before each word; None for 1.
 
     Returns:

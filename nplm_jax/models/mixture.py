@@ -1,4 +1,4 @@
-"""Mixtures of language models, with the three weighting schemes of the paper's section 4.
+"""Mixtures of language models, with the three weighting schemes of section 4 of the paper.
 
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
@@ -284,6 +284,6 @@ def _scores(models: Sequence[LanguageModel], tokens_T: np.ndarray, span: Span) -
 
 
 def _log_weighted_sum(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns log(sum of weights * exp(log_p) over the first axis), computed in float64, as float32."""
+    """Returns log(sum of weights * exp(log_p) over the first axis) as float32, computed in float64."""
     with np.errstate(divide='ignore'):
         return np.logaddexp.reduce(log_p + np.log(weights), axis=0).astype(np.float32)

@@ -29,7 +29,7 @@ GATES_WEIGHT = 'W'  # the gates' weights: D + K rows, for x and h, and G columns
 class Mogrifier(Lstm):
     """An LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
 
-    rounds: Annotated[int, between(1, 16)] = key(5, 'rounds of mutual gating of input and state before each word')
+    rounds: Annotated[int, between(1, 16)] = key(5, 'number of gating rounds before each word')
 
     @property
     def round_names(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def _read(
 
     Args:
         rounds: Names of the rounds' weights in order.
-        precision: The precision of the factors of products; sums and the state are float32.
+        precision: The precision of the factors in matrix products; sums and the state are float32.
         weights: The weights by name.
         keep_TxSx1: See `Recurrent.read`.
         offsets: Terms added to the product with each weight, T x S x columns of the weight.
@@ -150,9 +150,9 @@ def _rows(values_TxSxD: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) -> jax.Array:
-    """Multiplies by a rounded weight, given with its transpose, after rounding `left_SxD`.
+    """Rounds `left_SxD` and multiplies it by a rounded weight, which is passed with its transpose.
 
-    Only the left factor has a gradient, computed from the rounded cotangent.
+    Only the left factor has a gradient, which is computed from the rounded cotangent.
     """
     return product(left_SxD, right_DxK)
 

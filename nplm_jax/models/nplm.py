@@ -106,7 +106,7 @@ class Window(Body):
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper does not give its initialisation."""
+        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper specifies no initialisation."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}

@@ -112,7 +112,7 @@ class Recurrent(StreamBody):
             cell: The parameters of the layer.
             state: The state of the layer before these words.
             e_TxSxD: The inputs of the layer, float32, or bfloat16 if `activations` is bfloat16.
-            precision: The precision of the factors of products; sums and the state are float32.
+            precision: The precision of the factors in matrix products; sums and the state are float32.
             keep_TxSx1: A factor for the state before each word, 0 at the first word of a line; None for 1.
 
         Returns:

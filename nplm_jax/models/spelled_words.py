@@ -27,7 +27,7 @@ class Spelling:
     Attributes:
         model: A language model over `characters`, trained on a dataset of `data.characters.build_dataset`.
         characters: The character vocabulary.
-        vocabulary: The words that are never spelled.
+        vocabulary: The words with probability zero.
         prefix: The ids before the first character of a word.
     """
 

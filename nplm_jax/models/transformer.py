@@ -176,7 +176,7 @@ class Transformer(StreamBody):
             x_SxTxK: The inputs of the layer.
             cache: Keys and values of the R previous words. Keys are cached before rotation, which keeps angles small.
             seen_SxTxL: The attention mask; see `visible`.
-            precision: The precision of the factors of products.
+            precision: The precision of the factors in matrix products.
         """
         S, T, _ = x_SxTxK.shape
         qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)

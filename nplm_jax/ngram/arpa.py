@@ -122,7 +122,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
         if len(repeated):
             i = repeated[rows[repeated].argmin()]  # the first in the file
-            raise BadInput(f'{path}:{lines[rows[i]]}', 'an n-gram that occurs twice')
+            raise BadInput(f'{path}:{lines[rows[i]]}', 'the n-gram occurs twice')
         keys.append(packed)
         log_p.append(_log10_to_nats(log_p_I, zero)[rows])
         log_b.append(_log10_to_nats(log_b_I, zero)[rows])

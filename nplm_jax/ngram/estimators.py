@@ -107,8 +107,8 @@ class KneserNey(BackoffEstimator):
 
     prune_entropy: Share = key(
         0.0,
-        "as in SRILM's ngram -prune: drop n-grams whose removal increases the perplexity "
-        'by less than this fraction (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off',
+        'drop n-grams whose removal increases the perplexity by less than this fraction, as in '
+        "SRILM's ngram -prune (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off",
     )
     reads_lines = True
 
@@ -123,9 +123,9 @@ class ModifiedKneserNey(KneserNey):
 
     prune: str = key(
         '0',
-        'as in lmplz --prune: a threshold for each order from 1 on; drop n-grams with at most this count '
-        "(the first threshold is 0); the last one also applies to all higher orders: '0 0 1' drops n-grams of order 3 "
-        'and more that occur once',
+        'count thresholds of orders 1, 2, ..., as in lmplz --prune: drop n-grams with at most this count; the first '
+        "is 0, and the last also applies to all higher orders; '0 0 1' drops n-grams of order 3 and above that occur "
+        'once',
     )
 
     @property

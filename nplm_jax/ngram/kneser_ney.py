@@ -40,8 +40,8 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
     Args:
         counts: The n-grams of the training words.
-        min_count: N-grams of order 3 and more with a smaller (adjusted) count are dropped and back off. 1 is the method
-            as published.
+        min_count: The model drops n-grams of order 3 and above with a smaller (adjusted) count and backs off for them.
+            1 is the method as published.
         prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction; 0 keeps all. See
             `entropy_pruning.prune`.
 
@@ -235,7 +235,7 @@ def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
     y = fractions.Fraction(n1, n1 + 2 * n2)
     estimated = [y, y, y]
     if is_modified:
-        # Exact arithmetic, because a discount of 0 is valid and a negative one is not.
+        # Fractions are exact, so rounding cannot turn a valid discount of 0 into a negative one.
         estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
     return list(map(float, estimated)) if min(estimated) >= 0 else None
 

@@ -37,7 +37,7 @@ def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
 def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffModel:
     """Estimates relative frequencies given the longest context of at most n-1 words that occurs in training.
 
-    P(w | h) = c(h w) / c(h) where c(h) > 0, else P(w | h without its oldest word). The probabilities sum to one; a
+    P(w | h) = c(h w) / c(h) where c(h) > 0, else P(w | h without its oldest word). The probabilities sum to one. A
     word that never follows the context has probability zero (-inf).
 
     Args:

@@ -175,7 +175,7 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        precision: The precision of the factors of products over V, in layers with a softmax.
+        precision: The precision of the factors in matrix products over V, for layers with a softmax.
     """
     if (scorer := scorer_of(layer)) is None:
         return jnp.exp(layer.log_probabilities(params, features))
