@@ -85,7 +85,7 @@ def sample(
 ) -> np.ndarray:
     """Samples continuations of a prompt.
 
-    Each sequence depends only on the seed and on its index: the first 10 of 1,000 samples equal a sample of 10.
+    Each sequence depends only on the seed and on its index, so the first 10 of 1,000 samples equal a sample of 10.
 
     Args:
         model: A loaded model, or any language model, such as a mixture.

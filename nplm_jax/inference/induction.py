@@ -10,8 +10,9 @@ normalised over the candidates v; the last factor is included only if following 
 this is the posterior probability that v is the word in all these contexts, under a uniform prior.
 `Weighting(rule='mean')` uses the weights of the paper, q(v) = mean_i P(v | before_i).
 
-The bias b_w is fitted to the count of w: the mean of P(w | context) over contexts sampled from the network equals the
-relative frequency of w in the text. The bias of <rare>, which previously represented w, is lowered accordingly.
+The bias b_w is fitted to the count of w so that the mean of P(w | context) over contexts sampled from the network
+equals the relative frequency of w in the text. The bias of <rare>, which previously represented w, is lowered
+accordingly.
 
 Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words of each.
 """

@@ -146,7 +146,7 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = LineStart(), stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words like `score`. P of an out-of-vocabulary word includes P of its spelling.
+    """Scores lines of words like `score`. Scores of out-of-vocabulary words include those of their spellings.
 
     Args:
         model: An open-vocabulary model.

@@ -68,7 +68,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def reach(self) -> int | None:
-        """The number of preceding tokens that a prediction depends on; None if unlimited."""
+        """The number of preceding tokens on which a prediction depends; None if unlimited."""
 
     @property
     def lookback(self) -> int:
@@ -125,7 +125,7 @@ class Body(Component, abc.ABC):
 
 
 def reads_lines(body: Body) -> bool:
-    """Returns whether a body supports `corpus.context=line`: whether its `features` takes `starts_SxL`."""
+    """Returns whether a body supports `corpus.context=line`, that is, whether its `features` takes `starts_SxL`."""
     return 'starts_SxL' in inspect.signature(body.features).parameters
 
 

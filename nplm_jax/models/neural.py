@@ -157,7 +157,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.asarray(self.predict(self.prefill(contexts_BxN)))
 
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
-        """See `LanguageModel.prefill`. Rare-word symbols precede the words: one, or as many as a window needs."""
+        """See `LanguageModel.prefill`. One rare-word symbol precedes the words, or as many as a window needs."""
         ids_SxL, body = check_contexts(ids_SxL, self.vocabulary_size), self.network.body
         ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:

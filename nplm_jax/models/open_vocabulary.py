@@ -46,7 +46,7 @@ class OpenVocabulary:
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary, spelling: Spelling) -> None:
-        """Combines a model and a spelling. Raises BadInput if `spelling` belongs to another vocabulary."""
+        """Combines a model and a spelling distribution. Raises BadInput if `spelling` belongs to another vocabulary."""
         same = spelling.vocabulary.words == vocabulary.words
         sizes = f'{len(spelling.vocabulary):,} words'
         require(same, 'spelling.vocabulary', sizes, f"must be the model's vocabulary of {len(vocabulary):,} words")

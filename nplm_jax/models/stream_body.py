@@ -63,7 +63,7 @@ class StreamBody(Body):
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the precision of products and the dtype of activations; both float32 while scoring (no keys)."""
+        """Returns the precision of products and the dtype of activations; both are float32 for scoring (no keys)."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property

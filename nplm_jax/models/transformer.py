@@ -2,7 +2,7 @@
 
 z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
 where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
-(`model.memory`). The keys and values of those R words are the state: training carries them from update to update
+(`model.memory`). The keys and values of those R words are the state. Training carries them from update to update
 without a gradient, as in Transformer-XL, and decoding computes them once per word.
 
 Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
@@ -195,7 +195,7 @@ class Transformer(StreamBody):
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
-    """Applies rotary position embeddings: products of queries and keys then depend on relative positions only.
+    """Applies rotary position embeddings, with which products of queries and keys depend only on relative positions.
 
     If D is odd, the last element is not rotated.
     """

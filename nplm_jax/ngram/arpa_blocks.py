@@ -21,7 +21,7 @@ _MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # mask i k
 _DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIX = np.uint64(0x0606060606060606)
-# Adjacent digits are combined in pairs, three times.
+# Three rounds combine adjacent digits in pairs.
 _JOINS = ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF))
 _POWERS = 10 ** np.arange(2 * _LANE + 1, dtype=np.uint64)
 _FLOAT_POWERS = _POWERS.astype(np.float64)

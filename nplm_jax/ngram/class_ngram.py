@@ -137,7 +137,7 @@ def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
 def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
     """Finds word classes with the exchange algorithm, which moves one word at a time to its best class.
 
-    Each move increases the likelihood of the class bigram model. Initially each of the most frequent words has its own
+    Each move increases the likelihood of the class bigram model. Initially, each of the most frequent words has its own
     class, and all other words share the last class. Each pass visits the training words from the most to the least
     frequent. Words that do not occur in training are assigned to the class with the most words that occur once.
 
@@ -176,9 +176,9 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 class _ExchangeSearch:
     """Class bigram counts, and the change in the sum of c log c when one word moves (Martin et al., section 2).
 
-    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are the preceding class,
-    rows of `_pairs_2xGxG[1]` the following class. Likewise, `_words_2` holds the counts of the words after each word
-    and of the words before it.
+    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are preceding classes,
+    and rows of `_pairs_2xGxG[1]` are following classes. Likewise, `_words_2` holds the counts of the words after each
+    word and of the words before it.
     """
 
     def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:

@@ -31,7 +31,7 @@ class Block(NamedTuple):
     Attributes:
         nodes: The n-grams.
         contexts: The contexts, as nodes of the order below.
-        prefixes: The context of each n-gram, relative to the first one of `contexts`. int64.
+        prefixes: The context of each n-gram, relative to the first context. int64.
     """
 
     nodes: slice
@@ -166,9 +166,9 @@ class NgramCounts:
 
     Attributes:
         table: The n-grams.
-        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0: the words
-            before the span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
-        suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
+        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0, because words
+            before the span are in the table only as contexts and a word of the vocabulary may be absent from the span.
+        suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
         scratch: Storage for arrays computed from the counts.
         marks: The marks of a text whose lines were counted separately; None for a stream.

@@ -33,7 +33,7 @@ class QuantizedArray:
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
-        """Quantizes an array: sorts its numbers into equally full bins and replaces each number by the bin's mean.
+        """Sorts the numbers of an array into equally full bins and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if there are at most 2**22 of them with fewer
         distinct values than codes.
@@ -73,7 +73,7 @@ class QuantizedArray:
 
 
 def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> BackoffModel:
-    """Quantizes log p above order 1 to 8 or 16 bits. The probabilities still sum to one.
+    """Quantizes log p above order 1 to 8 or 16 bits and recomputes the back-off weights.
 
     An order stays exact if the words after one of its contexts have a total probability of one, because no back-off
     weight can compensate for their rounding. This happens in unsmoothed models and for vocabularies of a few dozen
@@ -125,7 +125,7 @@ def _normalize(
 
     Args:
         lower: The model of the lower orders.
-        log_p: log p of the next order, whose codes are changed in place.
+        log_p: log p of the next order, whose codes are modified in place.
         exact: log p before rounding.
         suffixes: The suffix node of each n-gram of the next order, or -1.
         scratch: Allocates the array.

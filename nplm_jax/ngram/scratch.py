@@ -3,7 +3,7 @@
 Small arrays stay in memory; large arrays are memory-mapped temporary files.
 
 Temporary files are unnamed. The system deletes them together with the last array that maps them, even if the process is
-killed, and other processes cannot read partial data.
+killed. Other processes cannot read partial data.
 """
 
 import contextlib

@@ -140,7 +140,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
     """Returns the n-grams that begin a line after `mark`, preceded by unknown words.
 
     Returns:
-        For each order k four arrays with one entry per n-gram: the prefix (an index into the n-grams of the order
+        For each order k, four arrays with one entry per n-gram: the prefix (an index into the n-grams of the order
         below), the last word, log p, and log b. The only n-gram of order 1 is `<s>`, whose log p is not used.
     """
     table, n, size = model.table, model.n, model.table.vocabulary_size
@@ -182,7 +182,7 @@ def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -
 
 
 def _without_begin(model: BackoffModel) -> BackoffModel:
-    """Removes the last word and the n-grams that begin with it, which are the last ones of each order."""
+    """Removes the last word and the n-grams that begin with it, which are the last n-grams of each order."""
     size = model.table.vocabulary_size
     keys = [np.arange(size - 1)]
     for old_keys in model.table.keys[1:]:

@@ -53,11 +53,11 @@ class Counted(NamedTuple):
 
     Attributes:
         sizes: The number of n-grams of each order.
-        keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first one of the range; at
+        keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first node of the range; at
             order 2 it is the first word.
         counts: The number of times each n-gram ends at a counted word.
         lookups: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
-            to the first one of the range. The nodes needed by another range are thus adjacent.
+            to the first node of the range. The nodes needed by another range are therefore adjacent.
         offsets: The end of the lookups for each range, order by order.
     """
 
@@ -157,7 +157,7 @@ def _join_range(
     problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
 ) -> None:
     """Writes the suffix node of each n-gram of a range."""
-    # Ranges are read one after the other because of the limit on open files.
+    # Ranges are read one at a time because of the limit on open files.
     sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
     lookups = [_load(range_folder).lookups_for(number, len(counted)) for range_folder in counted]
     suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, lookups)
@@ -238,7 +238,7 @@ def _find_suffixes(
         number: The range.
         counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
-        lookups: The nodes that each range provides for this one, for each order below n.
+        lookups: The nodes that each range provides for this range, for each order below n.
     """
     V = problem.vocabulary_size
     first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
