@@ -21,7 +21,7 @@ _MAX_ATTEMPTS = 100  # attempts to sample a word outside the vocabulary
 
 
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
-    """Samples out-of-vocabulary words, made of characters in the training data of the spelling model.
+    """Samples out-of-vocabulary words that consist of characters in the training data of the spelling model.
 
     Each word depends only on the seed and on its own number.
 
@@ -47,12 +47,14 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
                 if word and not spelling.vocabulary.ids.get(word):
                     words[number] = word
     if any(number not in words for number in numbers):
-        raise BadInput('spelling', f'{_MAX_ATTEMPTS} attempts gave only vocabulary words or too long words')
+        raise BadInput(
+            'spelling', f'{_MAX_ATTEMPTS} attempts produced only vocabulary words or words that are too long'
+        )
     return [words[number] for number in numbers]
 
 
 def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
-    """Decodes sequences, and replaces each rare-word symbol by a sampled spelling.
+    """Decodes sequences and replaces each rare-word symbol with a sampled spelling.
 
     The spellings in a sequence depend only on the seed and on the index of the sequence.
 
@@ -74,7 +76,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
 
 
 def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
-    """Samples a string for each number; returns an empty string for one that is too long."""
+    """Samples a string for each number. Strings that are too long are replaced with empty strings."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
     model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
     state = reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))

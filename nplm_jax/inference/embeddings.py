@@ -44,7 +44,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     """Projects word features to two dimensions.
 
     Args:
-        features_VxM: The features of at least four words. One or two features per word are not projected.
+        features_VxM: The features of at least four words. One or two features per word need no projection.
         method: `pca` for the first two principal components, or `tsne` for t-SNE with the cosine distance. t-SNE
             preserves neighbourhoods; large distances in its output are not meaningful.
         seed: The random seed of t-SNE.
@@ -77,8 +77,8 @@ def write_word2vec(
 ) -> None:
     """Writes word features in word2vec's text or binary format. Both preserve float32 values exactly.
 
-    The first line contains V and M. Each further line contains a word, a space and the features, with nine digits per
-    feature in the text format and four bytes in the binary format.
+    The first line contains V and M. Each subsequent line contains a word, a space and the features, with nine digits
+    per feature in the text format and four bytes per feature in the binary format.
 
     Args:
         vocabulary: The words.
@@ -108,7 +108,7 @@ def checked_features(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.nda
 
 
 def write_file(path: pathlib.Path, data: bytes) -> None:
-    """Writes a file, and creates its parent folders. Raises BadInput on failure."""
+    """Writes a file and creates its parent folders. Raises BadInput on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)

@@ -57,7 +57,7 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt, preceded by the same start-of-text tokens as scored texts; see `LineStart`.
+    """Encodes a prompt, preceded by the same context as scored texts; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
@@ -85,7 +85,7 @@ def sample(
 ) -> np.ndarray:
     """Samples continuations of a prompt.
 
-    Each sequence depends only on the seed and on its index: the first 10 of 1,000 samples equal a sample of 10.
+    Each sequence depends only on the seed and on its index, so the first 10 of 1,000 samples equal a sample of 10.
 
     Args:
         model: A loaded model, or any language model, such as a mixture.
@@ -171,7 +171,7 @@ def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
 
 
 def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
-    """Replaces all entries of a row outside its nucleus by -inf. If `top_p` is None, keeps all entries."""
+    """Replaces the entries outside the nucleus of each row with -inf. If `top_p` is None, keeps all entries."""
     if top_p is None or top_p == 1:
         return log_p_BxV
     p_BxV = jax.nn.softmax(log_p_BxV, axis=1)
@@ -184,7 +184,7 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
 
 def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
     """Samples a column of each row. Returns int32, B."""
-    # replace=False avoids an argmax, with which XLA fuses random number generation at half the speed on a CPU.
+    # replace=False avoids an argmax. XLA would fuse random number generation with it, at half the speed on a CPU.
     draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
     return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 

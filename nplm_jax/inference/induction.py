@@ -1,4 +1,4 @@
-"""Induction of new words: adds words to a trained network without training.
+"""Induction of new words into a trained network, without training.
 
 Section 5 of the paper proposes to initialise the features of a new word with a convex combination of the features of
 words that could occur in the same contexts. Let a new word w occur k times, the i-th time between the words before_i
@@ -6,12 +6,13 @@ and after_i. Its rows in C and in the output matrices are averages over the know
 
     q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
-normalised over the candidates v; the last factor is included only if following words are evidence. By Bayes' rule this
-is the posterior probability that v is the word in all these contexts, under a uniform prior. `Weighting(rule='mean')`
-uses the weights of the paper, q(v) = mean_i P(v | before_i).
+normalised over the candidates v; the last factor is included only if following words serve as evidence. By Bayes' rule,
+this is the posterior probability that v is the word in all these contexts, under a uniform prior.
+`Weighting(rule='mean')` uses the weights of the paper, q(v) = mean_i P(v | before_i).
 
-The bias b_w is fitted to the count of w: the mean of P(w | context) over contexts sampled from the network equals the
-relative frequency of w in the text. The bias of <rare>, which represented w before, is lowered accordingly.
+The bias b_w is fitted to the count of w so that the mean of P(w | context) over contexts sampled from the network
+equals the relative frequency of w in the text. The bias of <rare>, which previously represented w, is lowered
+accordingly.
 
 Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words of each.
 """
@@ -40,7 +41,7 @@ from nplm_jax.utils.errors import BadInput, require
 
 CONTEXT_WORDS = 63  # context length for networks of unlimited order; 64 with <rare>
 BLOCK = 64  # maximum B of a B x V array
-# Sampled sequences whose last words are the contexts to which biases are fitted.
+# Biases are fitted to the contexts at the last words of sampled sequences.
 SEQUENCES, FIRST_WORDS, LAST_WORDS, SEED = 64, 16, 48, 1
 BIAS_ITERATIONS = 3
 
@@ -50,11 +51,11 @@ class Weighting:
     """Options for the weights of known words.
 
     Attributes:
-        rule: `posterior` for the equation of the module, `mean` for that of the paper, which ignores the other options.
+        rule: `posterior` for the module's equation, or `mean` for the paper's, which ignores the other options.
         following: The number of following words used as evidence. Each requires K next-word distributions per
             occurrence.
-        candidates: The maximum number K of words with a non-zero weight: those that best fit the preceding words.
-        min_count: The minimum count of candidates, because features of rarer words are hardly trained. If fewer than
+        candidates: The maximum number K of words with a non-zero weight: the words that best fit the preceding words.
+        min_count: The minimum count of candidates, because features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
 
@@ -88,20 +89,20 @@ def induce(
     counts: Mapping[str, int] | None = None,
     weighting: Weighting = Weighting(),
 ) -> LoadedModel:
-    """Adds new words to a trained network, based on lines in which they occur, without training.
+    """Adds new words to a trained network without training, based on lines in which they occur.
 
     Args:
         run: A trained network.
         words: The new words, or one word.
         lines: Lines of words, tokenized like the corpus (`Vocabulary.tokenize`).
-        counts: New word -> its count in the text of the vocabulary; default: its occurrences in `lines`.
+        counts: The count of each new word in the text of the vocabulary; by default, its occurrences in `lines`.
         weighting: The options for the weights.
 
     Returns:
         The model and the vocabulary with the new words, whose ids follow those of the known words.
 
     Raises:
-        BadInput: The model supports no new words, or a word is already known or does not occur in `lines`.
+        BadInput: The model does not support new words, or a word is already known or does not occur in `lines`.
 
     References:
         Bengio et al., A neural probabilistic language model, JMLR 3, 2003, section 5, on out-of-vocabulary words.
@@ -221,7 +222,7 @@ def append_words(
     log_share_W = np.log(np.asarray(counts_W, np.float64)) - np.log(sum(vocabulary.counts))
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
     rows = {name: mean(model.params[name]) for name in model.network.tables.of_words if name != BIAS}
-    # Initial guess: the bias minus the log frequency equals its average over the known words.
+    # Initially, the bias minus the log frequency equals its average over the known words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = append_rows(model.network, model.params, rows)
     blocks = _sampled_features(model)

@@ -51,9 +51,9 @@ def nll_to_perplexity(nll_per_word: float) -> float:
 
 
 def per_unit(nll: float, size: 'TextSize') -> dict[str, float]:
-    """Converts a total negative log-likelihood to units per word, per character and per byte of the text.
+    """Converts a total negative log-likelihood to perplexity per word, bits per character and bits per byte.
 
-    Unlike perplexities per token, these units are comparable between models with different tokens.
+    Unlike perplexities per token, these values are comparable between models with different tokens.
 
     Args:
         nll: The total over all tokens, nats.
@@ -93,7 +93,7 @@ class Score(NamedTuple):
 
     @property
     def nll_per_word(self) -> float:
-        """Negative log-likelihood per word, nats."""
+        """The mean negative log-likelihood per word, nats."""
         return self.nll / self.words
 
     @property

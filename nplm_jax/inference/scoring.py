@@ -36,7 +36,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """Totals over lines, in KenLM's terms.
+    """Totals over lines, with the names used by KenLM.
 
     Attributes:
         tokens: The number of words.
@@ -77,7 +77,7 @@ class LineStart:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
-        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus has such marks.
+        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus uses these marks.
 
         If line ends are tokens, it is the most frequent line-end token, or <text> if no line-end token occurs.
         """
@@ -146,7 +146,7 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = LineStart(), stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words like `score`. P of an out-of-vocabulary word includes P of its spelling.
+    """Scores lines of words like `score`. Scores of out-of-vocabulary words include those of their spellings.
 
     Args:
         model: An open-vocabulary model.

@@ -59,7 +59,7 @@ class Body(Component, abc.ABC):
     The base class implements the defaults of a window.
 
     Attributes:
-        tables: The body's tables other than C, the output matrices of `widths` and b. `scorer` receives the same rows
+        tables: The body's tables other than C, b and the output matrices of `widths`. `scorer` receives the same rows
             of every table with one row per output word.
     """
 
@@ -68,7 +68,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def reach(self) -> int | None:
-        """The number of preceding tokens that a prediction depends on; None if unlimited."""
+        """The number of preceding tokens on which a prediction depends; None if unlimited."""
 
     @property
     def lookback(self) -> int:
@@ -85,7 +85,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """Output-matrix name -> its width, the last dimension of the features it multiplies.
+        """The width of each output matrix by name: the last dimension of the features it multiplies.
 
         If C_VxM is among the names, the word features also serve as output weights (tied embeddings).
         """
@@ -112,20 +112,20 @@ class Body(Component, abc.ABC):
     def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
         """Computes the features that the output matrices multiply.
 
-        A body that supports `corpus.context=line` takes one more argument, `starts_SxL` (see `Batch.starts_SxL`), and
-        ignores all tokens before the current line: a window replaces them by the first token of the line (`windows`),
+        A body that supports `corpus.context=line` takes another argument, `starts_SxL` (see `Batch.starts_SxL`), and
+        ignores all tokens before the current line: a window replaces them with the first token of the line (`windows`),
         and a state is reset.
 
         Args:
             params: The parameters; C_VxM is not read.
             e_SxLxM: The embedded tokens of each stream in reading order, L = `lookback` + T.
             state: The state of each stream before these tokens.
-            keys: The random keys of a training update; None while scoring, which is float32 and without dropout.
+            keys: The random keys of a training update; None for scoring, which uses float32 and no dropout.
         """
 
 
 def reads_lines(body: Body) -> bool:
-    """Returns whether a body supports `corpus.context=line`: whether its `features` takes `starts_SxL`."""
+    """Returns whether a body supports `corpus.context=line`, that is, whether its `features` takes `starts_SxL`."""
     return 'starts_SxL' in inspect.signature(body.features).parameters
 
 

@@ -33,9 +33,9 @@ class Distilled(Network):
     """A network with teachers, for training only. The teachers read the same batches in float32 without dropout.
 
     `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
-    their state along the same streams, and the state is a pair: the network's and the teachers'. If the examples are
-    shuffled, each teacher reads the context of an example from its initial state: `reach` words, or _CONTEXT words if
-    its reach is unlimited.
+    their state along the same streams, and the state is a pair of the network's state and the teachers' states. If the
+    examples are shuffled, each teacher reads the context of an example from its initial state: `reach` words, or
+    _CONTEXT words if its reach is unlimited.
 
     Attributes:
         teachers: The teacher networks, over the same vocabulary.
@@ -104,7 +104,7 @@ class Teachers:
         layers: The output layer of each teacher.
         tables: For each teacher, the names of the parameters with one row per output word.
         params: The parameters of each teacher, constants for the student's gradient.
-        features: For each teacher, its features of the student's examples.
+        features: For each teacher, its features for the student's examples.
     """
 
     layers: tuple[OutputLayer, ...] = flax.struct.field(pytree_node=False)

@@ -1,4 +1,4 @@
-"""The common interface of all language models, on which evaluation, mixtures, generation and scoring are built.
+"""The common interface of all language models, used by evaluation, mixtures, generation and scoring.
 
 Dims: T words of a stream, B contexts or lines, N words per context, V vocabulary, S parallel streams, L words per
 stream.
@@ -22,12 +22,12 @@ State = Any  # decoding state, a pytree of arrays with one row per stream
 
 
 class LanguageModel(abc.ABC):
-    """P(w_t | previous words) over a closed vocabulary of V words.
+    """A language model: P(w_t | previous words) over a closed vocabulary of V words.
 
     `score` evaluates texts, and `next_word` evaluates contexts. Decoders read each word once: `prefill` returns the
-    state after some words, `predict` the distribution of the next word, `advance` the state after one more word per
-    stream, and `read` combines both for many words. A subclass must define `n`, `score_span` and `next_word`; it may
-    override the other methods with faster versions.
+    state after some words, `predict` the distribution of the next word, and `advance` the state after one more word per
+    stream. `read` combines `advance` and `predict` for many words. A subclass must define `n`, `score_span` and
+    `next_word`; it may override the other methods with faster versions.
 
     Attributes:
         n: The order: each word is predicted from the n - 1 previous words, or from all of them if None.
@@ -79,7 +79,7 @@ class LanguageModel(abc.ABC):
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
-        """Returns the decoding state after the first words of each stream: here the last n - 1 words, or all words."""
+        """Returns the decoding state after the first words of each stream: by default, the last n - 1 words or all."""
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
@@ -137,7 +137,7 @@ def reorder(state: State, rows_K: np.ndarray) -> State:
 
 
 def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:
-    """Joins lines, each after `num_before` rare-word symbols. Returns the stream and the slice of each line in it."""
+    """Joins lines, with `num_before` rare-word symbols before each. Returns the stream and the slice of each line."""
     padding = np.full(num_before, RARE_ID, np.int32)
     stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
     stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)

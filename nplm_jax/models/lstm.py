@@ -1,7 +1,7 @@
 """A fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
 
-Input products and weight gradients are computed for all words at once; only the recurrence is a scan. Results equal a
-scan over Flax's cell up to rounding, and that scan takes 1.2 to 1.7 times as long on a CPU
+Input products and weight gradients are computed for all words at once; only the recurrence is a scan. Up to rounding,
+the results equal those of a scan over Flax's cell, which takes 1.2 to 1.7 times as long on a CPU
 (experiments/beyond/recurrent).
 
 Dims: S streams, T words per stream, D inputs, K state size, G = 4K size of the gates i, f, g, o.
@@ -29,7 +29,7 @@ def read(
         cell: The parameters of Flax's cell.
         carry: c and h before the first word.
         x_TxSxD: The inputs, float32 or bfloat16. The gates' input term and the saved gates have the same dtype.
-        precision: The precision of the factors of products; sums and the state are float32.
+        precision: The precision of the factors in matrix products; sums and the state are float32.
         keep_TxSx1: A factor for c and h before each word; None for 1.
 
     Returns:

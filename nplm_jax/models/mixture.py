@@ -1,4 +1,4 @@
-"""Mixtures of language models, with the three weighting schemes of the paper's section 4.
+"""Mixtures of language models, with the three weighting schemes of section 4 of the paper.
 
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
@@ -51,7 +51,7 @@ class MixtureState(NamedTuple):
 
 
 class Mixture(LanguageModel):
-    """P(w | h) = sum over models i of weights[bin of h, i] P_i(w | h).
+    """A mixture of models: P(w | h) = sum over models i of weights[bin of h, i] P_i(w | h).
 
     Attributes:
         models: The models.
@@ -118,7 +118,7 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Combines the models' log P of all words into the mixture's, float32, B x V."""
+        """Mixes the models' log P of all words. float32, B x V, nats."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
@@ -193,10 +193,11 @@ class CachedScores(LanguageModel):
 
 
 def check_models(models: Sequence[LanguageModel]) -> None:
-    """Raises BadInput unless all values are language models, with equal vocabularies as far as these are known.
+    """Raises BadInput unless all values are language models whose known vocabularies are equal.
 
     Args:
-        models: One or more models. Models of this package know V; the model of a `LoadedModel` also knows its words.
+        models: One or more models. Models of this package have a `vocabulary_size`, and the model of a `LoadedModel`
+            also has a `vocabulary`.
     """
     require(len(models) > 0, 'models', list(models), 'must contain at least one model')
     for i, model in enumerate(models):
@@ -217,7 +218,7 @@ def equal(models: Sequence[LanguageModel]) -> Mixture:
 
 
 def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndarray:
-    """Rescales user-supplied weights to sum to one exactly.
+    """Rescales user-supplied weights to sum to exactly one.
 
     Args:
         key: The option that specifies the weights, for error messages.
@@ -283,6 +284,6 @@ def _scores(models: Sequence[LanguageModel], tokens_T: np.ndarray, span: Span) -
 
 
 def _log_weighted_sum(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns log(sum of weights * exp(log_p) over the first axis), computed in float64, as float32."""
+    """Returns log(sum of weights * exp(log_p) over the first axis) as float32, computed in float64."""
     with np.errstate(divide='ignore'):
         return np.logaddexp.reduce(log_p + np.log(weights), axis=0).astype(np.float32)

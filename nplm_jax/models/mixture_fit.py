@@ -1,4 +1,4 @@
-"""Maximum-likelihood mixture weights, by EM and Newton's method.
+"""Maximum-likelihood estimation of mixture weights by EM and Newton's method.
 
 Dims: M models, T words, Q bins of contexts.
 """
@@ -38,10 +38,10 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
     """Returns the weights of one bin, float64, M; equal weights if the bin is empty.
 
-    An EM step multiplies each weight by a ratio, the mean posterior of the model over its weight. Because the
-    log-likelihood is concave, its mean is at most the largest ratio minus one below the optimum. EM converges slowly,
-    so each iteration takes the best of the EM step and of fractions of a Newton step with weights >= 0 (Kim et al.,
-    2020, mix-SQP).
+    An EM step multiplies each weight by a ratio: the mean posterior of the model divided by its weight. Because the
+    log-likelihood is concave, the mean log-likelihood is below the optimum by at most the largest ratio minus one. EM
+    converges slowly, so each iteration takes the best of the EM step and several fractions of a Newton step with
+    weights >= 0 (Kim et al., 2020, mix-SQP).
 
     Args:
         p_MxT: The probability of each word under each model, up to a factor per word.
@@ -61,7 +61,7 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
             newton_M = _newton(ratio_MxT, step_M)
             candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
         values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
-        # Near the optimum all candidates are equal up to rounding; the first, the full Newton step, is then the best.
+        # Near the optimum, all candidates are equal up to rounding, and argmax selects the first: the full Newton step.
         weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
     return weights_M
 
@@ -71,7 +71,7 @@ def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
     from scipy.optimize import nnls  # noqa: PLC0415 (the import takes a third of a second)
 
     curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]
-    curvature_MxM += 1e-10 * np.trace(curvature_MxM) * np.eye(len(step_M))  # two models may be the same
+    curvature_MxM += 1e-10 * np.trace(curvature_MxM) * np.eye(len(step_M))  # two models may be identical
     lower_MxM = np.linalg.cholesky(curvature_MxM)
     weights_M = nnls(lower_MxM.T, np.linalg.solve(lower_MxM, 2 * step_M - 1))[0]
     return weights_M / weights_M.sum()

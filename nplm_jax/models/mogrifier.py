@@ -1,6 +1,6 @@
 """The Mogrifier: an LSTM whose input and state gate each other before each step.
 
-Round i of 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
+Round i = 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
 is the input of the layer and h its state before the word. An LSTM step then uses the gated x and h.
 
 Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 4K size of the gates i, f, g, o.
@@ -27,9 +27,9 @@ GATES_WEIGHT = 'W'  # the gates' weights: D + K rows, for x and h, and G columns
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mogrifier(Lstm):
-    """LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
+    """An LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
 
-    rounds: Annotated[int, between(1, 16)] = key(5, 'rounds of mutual gating of input and state before each word')
+    rounds: Annotated[int, between(1, 16)] = key(5, 'number of gating rounds before each word')
 
     @property
     def round_names(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class Mogrifier(Lstm):
         weights = {name: cell[name] for name in self.round_names}
         W_DxG, W_KxG, b_G = join_gates(cell)
         weights[GATES_WEIGHT] = jnp.concatenate([W_DxG, W_KxG])
-        # Derived from the inputs: on a mesh, each device then computes offset gradients for its own streams.
+        # The zeros depend on the inputs, so each device of a mesh computes offset gradients for its own streams.
         zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
         offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
         offsets[GATES_WEIGHT] += b_G[None, None]
@@ -75,12 +75,12 @@ def _read(
 ) -> tuple[Carry, jax.Array]:
     """Reads T words of each stream.
 
-    An offset has the same gradient as the product it is added to. The gradient of a weight is therefore a single
-    product over all words, of left factors and offset gradients, instead of a sum of T products inside a scan.
+    An offset has the same gradient as the product to which it is added. The gradient of a weight is therefore a single
+    product of left factors and offset gradients over all words, instead of a sum of T products inside a scan.
 
     Args:
         rounds: Names of the rounds' weights in order.
-        precision: The precision of the factors of products; sums and the state are float32.
+        precision: The precision of the factors in matrix products; sums and the state are float32.
         weights: The weights by name.
         keep_TxSx1: See `Recurrent.read`.
         offsets: Terms added to the product with each weight, T x S x columns of the weight.
@@ -150,9 +150,9 @@ def _rows(values_TxSxD: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) -> jax.Array:
-    """Multiplies by a rounded weight, given with its transpose, after rounding `left_SxD`.
+    """Rounds `left_SxD` and multiplies it by a rounded weight, which is passed with its transpose.
 
-    Only the left factor has a gradient, computed from the rounded cotangent.
+    Only the left factor has a gradient, which is computed from the rounded cotangent.
     """
     return product(left_SxD, right_DxK)
 

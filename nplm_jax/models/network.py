@@ -52,14 +52,15 @@ class Network:
         """Returns random initial parameters.
 
         Args:
-            key: A random key, which determines the parameters.
+            key: A random key.
             bias_V: Initial b, float32, such as unigram log-probabilities; None for zeros.
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
         body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
         params = self.output.init(key, self.body.output_keys(key), widths, b_V)
         if taken := sorted(params.keys() & body.keys() - widths.keys()):
-            raise BadInput(f'{type(self.body).__name__}.init', f'{taken[0]} is also a parameter of the output layer')
+            problem = f'must not return {taken[0]}, which is a parameter of the output layer'
+            raise BadInput(f'{type(self.body).__name__}.init', problem)
         return params | body  # a tied C comes from the body
 
     def num_parameters(self) -> int:
@@ -124,7 +125,7 @@ class Network:
             state: The state after the previous batch; None for the initial state of `start`.
             keys: The random keys of the update; None for no dropout.
             axes: The named mesh axes over which streams and words are divided.
-            **options: Further arguments of `OutputLayer.loss`.
+            **options: Additional arguments of `OutputLayer.loss`.
 
         Returns:
             (loss, (nll, state)), with the loss and the exact or estimated mean NLL in nats per word, and the state

@@ -32,7 +32,7 @@ class ReadState(NamedTuple):
 
 
 def burn_in(body: Body) -> int:
-    """Returns the number of words to read before a scored span, which provide the state with its context."""
+    """Returns the number of words that the network reads before a scored span to fill its state."""
     return _BURN_IN if body.reach is None else body.reach - body.lookback - 1
 
 

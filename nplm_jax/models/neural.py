@@ -26,7 +26,7 @@ from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import group_probabilities
 
-SCORING_BATCH = 256  # minimum words scored at once; a V x B block of scores that stays in a CPU's cache
+SCORING_BATCH = 256  # minimum number of words scored at once; V x B scores that fit into the cache of a CPU
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
 LENGTH_MULTIPLE = 16  # words of a line or context read at once, fixed to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
@@ -46,7 +46,7 @@ class DecodingState(NamedTuple):
 
 
 class NeuralLanguageModel(LanguageModel):
-    """A network and its parameters, evaluated exactly: float32, without dropout."""
+    """A network and its parameters, evaluated exactly, in float32 and without dropout."""
 
     def __init__(self, network: Network, params: Params, sharding: MeshSharding = ONE_DEVICE) -> None:
         """Creates a model from a network and its parameters, which are not copied.
@@ -96,7 +96,7 @@ class NeuralLanguageModel(LanguageModel):
         # With a stateful body, every device reads all words of a block and scores its share.
         num_readers = num_devices if self.network.body.start(1) is None else 1
         largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
-        share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # a power of two limits compiled programs
+        share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # powers of two limit compilations
         size = max(SCORING_BATCH, min(largest, share))
         return size * num_readers + -size * num_readers % num_devices
 
@@ -146,7 +146,7 @@ class NeuralLanguageModel(LanguageModel):
         """Returns log P of E targets, nats, from the features at their positions, numbered stream by stream."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
-        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape compiles one program
+        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs one compilation
         examples_2xL[:, :E] = positions_E, targets_E
         positions_KxB, targets_KxB = examples_2xL.reshape(2, max_blocks, SCORING_BATCH)
         log_p_KxB = _score_blocks(self.network, self.params, features, positions_KxB, targets_KxB, num_blocks)
@@ -157,7 +157,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.asarray(self.predict(self.prefill(contexts_BxN)))
 
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
-        """See `LanguageModel.prefill`. A rare-word symbol precedes the words; windows are padded with more of them."""
+        """See `LanguageModel.prefill`. One rare-word symbol precedes the words, or as many as a window needs."""
         ids_SxL, body = check_contexts(ids_SxL, self.vocabulary_size), self.network.body
         ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
@@ -190,7 +190,7 @@ class NeuralLanguageModel(LanguageModel):
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
     """Returns the number of blocks of LENGTH_MULTIPLE words in each line, and the scoring order of non-empty lines.
 
-    The order groups lines by number of blocks, and within these groups places lines with equal prefixes side by side.
+    Lines are ordered by number of blocks. Among lines with the same number, equal prefixes are adjacent.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)

@@ -27,8 +27,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
     Args:
         params: The six arrays by name. Omit W for a network without direct connections, and U, H and d for a network
-            without a hidden layer. Rows of C, U, W and b are words; with `output.kind=tree`, rows of U, W and b are
-            tree nodes.
+            without a hidden layer. Rows of C, U, W and b correspond to words; with `output.kind=tree`, rows of U, W and
+            b correspond to tree nodes.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:
@@ -40,7 +40,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     References:
         The paper's equation 1, section 2.
     """
-    allowed = "must be the paper's: C_VxM and b_V, optionally W_VxP, and optionally H_KxP, d_K and U_VxK together"
+    allowed = 'must be C_VxM and b_V, optionally W_VxP, and optionally H_KxP, d_K and U_VxK together'
     is_papers = params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
     require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
@@ -81,7 +81,7 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 class Window(Body):
     """The paper's network (section 2) below the output layer: x for W, and a = tanh(d + Hx) for U."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: predict a word from the n-1 previous words (paper: 3, 5)')
+    n: Annotated[int, at_least(2)] = key(6, 'order; each word is predicted from the n-1 previous words (paper: 3, 5)')
     m: Count = key(100, 'features per word (paper: 30, 60)')
     h: CountOrZero = key(200, 'hidden units; 0 for no hidden layer (paper: 0, 50, 100)')
     direct: bool = key(False, 'add direct connections W from the features to the output (paper: with and without)')
@@ -106,7 +106,7 @@ class Window(Body):
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper does not give its initialisation."""
+        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper specifies no initialisation."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}

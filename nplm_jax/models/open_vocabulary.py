@@ -1,7 +1,7 @@
 """Open-vocabulary models: a closed-vocabulary model combined with a distribution over spellings.
 
 Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
-The other words keep their P. The probabilities of all strings therefore sum to one after every context.
+The other words keep their probabilities. The probabilities of all strings therefore sum to one after every context.
 
 Dims: T words of a text.
 """
@@ -25,7 +25,7 @@ class WordScores(NamedTuple):
 
     Attributes:
         log_p_T: log P of each word, float64, nats.
-        spelled_T: Whether each word is outside the vocabulary, and was scored by its spelling.
+        spelled_T: Whether each word is outside the vocabulary and therefore scored by its spelling.
         num_characters: The number of characters of the text; see `count_characters`.
     """
 
@@ -37,7 +37,7 @@ class WordScores(NamedTuple):
 class OpenVocabulary:
     """A language model with a spelling distribution for out-of-vocabulary words.
 
-    In the context of later words, an out-of-vocabulary word is <rare>, as in the training of the model.
+    Out-of-vocabulary words are read as <rare> in the contexts of later words, as in training.
 
     Attributes:
         model: A model over `vocabulary`.
@@ -46,7 +46,7 @@ class OpenVocabulary:
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary, spelling: Spelling) -> None:
-        """Combines a model and a spelling. Raises BadInput if `spelling` belongs to another vocabulary."""
+        """Combines a model and a spelling distribution. Raises BadInput if `spelling` belongs to another vocabulary."""
         same = spelling.vocabulary.words == vocabulary.words
         sizes = f'{len(spelling.vocabulary):,} words'
         require(same, 'spelling.vocabulary', sizes, f"must be the model's vocabulary of {len(vocabulary):,} words")

@@ -1,7 +1,7 @@
 """Recurrent bodies: y = b + U h_t, where the state h_t summarises the words before w_t.
 
-rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm follow Flax's cells. Each further layer
-reads the h of the layer below.
+rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm follow Flax's cells. Each higher layer
+reads h of the layer below.
 
 Dims: V vocabulary, M features per word (m), K state size (h), D inputs of a layer, S parallel streams, T words per
 stream, B = S * T examples, stream by stream.
@@ -36,8 +36,8 @@ from nplm_jax.utils.errors import require
 class Recurrent(StreamBody):
     """A multi-layer recurrent network trained by truncated back-propagation through time, with regularisation.
 
-    Dropout applies to the word features, to h between layers and to the last h (Zaremba et al., 2014). Subclasses
-    define `advance` or `read`, and `init_cell` if the parameters differ from those of Flax's `cell_class`.
+    Dropout applies to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
+    Subclasses define `advance` or `read`, and `init_cell` if the parameters differ from those of Flax's `cell_class`.
 
     Attributes:
         cell_class: The Flax cell that defines the parameters.
@@ -112,7 +112,7 @@ class Recurrent(StreamBody):
             cell: The parameters of the layer.
             state: The state of the layer before these words.
             e_TxSxD: The inputs of the layer, float32, or bfloat16 if `activations` is bfloat16.
-            precision: The precision of the factors of products; sums and the state are float32.
+            precision: The precision of the factors in matrix products; sums and the state are float32.
             keep_TxSx1: A factor for the state before each word, 0 at the first word of a line; None for 1.
 
         Returns:
@@ -199,7 +199,7 @@ class Gru(Recurrent):
     cell_class = flax.linen.GRUCell
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """See `Recurrent.advance`. Computes Flax's cell; the `dtype` of Flax's cell would also round sums."""
+        """See `Recurrent.advance`. Reimplements Flax's cell, whose `dtype` would also round sums."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:
             y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)

@@ -5,7 +5,8 @@ by sqrt(n-1); s_1 is the sum of the 2(n-1) words before those, divided by sqrt(2
 z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)), or b + U norm(z_L) untied.
 norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm has its own g.
 
-The network reads parallel streams, which gathers each word's features once instead of once per window.
+The network reads parallel streams, so it gathers the features of each word once instead of once per window.
+
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
 of a stream, B = S * T examples, R words of the state.
 
@@ -32,7 +33,7 @@ from nplm_jax.utils.errors import require
 class Residual(StreamBody):
     """Residual layers over a window of words and sums of earlier words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: the window is the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(6, 'order; the window consists of the n-1 previous words')
     averages: Annotated[int, between(0, 16)] = key(
         3,
         'number of sums over earlier words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
@@ -53,11 +54,11 @@ class Residual(StreamBody):
 
     @property
     def reach(self) -> int:
-        """R + 1."""
+        """See `Body.reach`. Equal to R + 1."""
         return self.window * 2**self.averages
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, B_l zero, H uniform in ±10/sqrt(P), and others uniform in ±1/sqrt(inputs)."""
+        """Returns C uniform in ±0.1, B_l zero, H uniform in ±10/sqrt(P), the others uniform in ±1/sqrt(inputs)."""
         key_C, key_H, key_P, key_layers = jax.random.split(key, 4)
         K, F, P = self.h, self.h * self.expansion, (self.window + self.averages) * self.m
         layers = {}
@@ -139,7 +140,7 @@ class Residual(StreamBody):
         first, L = self.reach - 1, e_SxLxM.shape[1]
         slots = [of_line(e_SxLxM[:, first - i : L - i], first, i) for i in range(self.window)]
         T, size = L - first, self.window
-        # sums[:, i] adds `size` words from word i on. Doubling avoids the rounding of differences of running sums.
+        # sums[:, i] is the sum of `size` words from word i on. Doubling avoids rounding errors of running sums.
         num_sums = L - size + 1
         sums = of_line(e_SxLxM[:, :num_sums], size - 1, size - 1)
         for i in range(1, size):

@@ -17,23 +17,23 @@ from nplm_jax.utils.errors import require
 
 
 class Spelling:
-    """P(w | w is outside the vocabulary) for every string w that can be a word.
+    """The distribution P(w | w is outside the vocabulary) over all strings w that can be a word.
 
-    The character model assigns a string Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t of
-    P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, with equal
+    The character model assigns a string the probability Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t
+    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, with equal
     probabilities. P is Q divided by the total mass that Q assigns to strings outside the vocabulary, and therefore sums
-    to one over them.
+    to one over these strings.
 
     Attributes:
         model: A language model over `characters`, trained on a dataset of `data.characters.build_dataset`.
         characters: The character vocabulary.
-        vocabulary: The words that are never spelled.
+        vocabulary: The words with probability zero.
         prefix: The ids before the first character of a word.
     """
 
     def __init__(self, model: LanguageModel, characters: Vocabulary, vocabulary: Vocabulary) -> None:
         """Creates the distribution from a character model, its vocabulary and the vocabulary of known words."""
-        allowed = f'must be a character vocabulary, with {END}'
+        allowed = f'must be a character vocabulary that contains {END}'
         require(END in characters.ids, 'characters', characters.words[:3], allowed)
         self.model = model
         self.characters = characters

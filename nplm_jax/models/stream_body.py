@@ -16,7 +16,9 @@ from nplm_jax.nn import Keys, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 
-ShareOrDefault = Annotated[float, in_range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
+ShareOrDefault = Annotated[
+    float, in_range('must be -1 (model.dropout), or at least 0 and below 1', 0, below=1, also=-1)
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,7 @@ class StreamBody(Body):
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the precision of products and the dtype of activations; both float32 while scoring (no keys)."""
+        """Returns the precision of products and the dtype of activations; both are float32 for scoring (no keys)."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property

@@ -2,7 +2,7 @@
 
 z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
 where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
-(`model.memory`). The keys and values of those R words are the state: training carries them from update to update
+(`model.memory`). The keys and values of those R words are the state. Training carries them from update to update
 without a gradient, as in Transformer-XL, and decoding computes them once per word.
 
 Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
@@ -35,7 +35,7 @@ _BASE = 10_000.0  # base of the rotary frequencies
 class Transformer(StreamBody):
     """Causal self-attention over a sliding window; the state is a cache of keys and values."""
 
-    heads: Count = key(4, 'attention heads; a divisor of model.h')
+    heads: Count = key(4, 'number of attention heads; must divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(64, 'previous words that each word attends to, per layer')
     expansion: Count = key(4, 'inner width of the feed-forward layer, as a multiple of h')
 
@@ -88,7 +88,9 @@ class Transformer(StreamBody):
             }
         params = {
             EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
-            'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 starts at norm's scale
+            'E_PxK': uniform(
+                key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10
+            ),  # z_0 starts at the scale of norm(z)
             'g_K': jnp.ones(K),
             'layers': layers,
         }
@@ -136,7 +138,7 @@ class Transformer(StreamBody):
         return self.m
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """Returns x, S x T x P, and its state for the next call: here the word features and None."""
+        """Returns x, S x T x P, and its state for the next call: in this class, the word features and None."""
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
@@ -174,7 +176,7 @@ class Transformer(StreamBody):
             x_SxTxK: The inputs of the layer.
             cache: Keys and values of the R previous words. Keys are cached before rotation, which keeps angles small.
             seen_SxTxL: The attention mask; see `visible`.
-            precision: The precision of the factors of products.
+            precision: The precision of the factors in matrix products.
         """
         S, T, _ = x_SxTxK.shape
         qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)
@@ -193,7 +195,7 @@ class Transformer(StreamBody):
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
-    """Applies rotary position embeddings: products of queries and keys then depend on relative positions only.
+    """Applies rotary position embeddings, with which products of queries and keys depend only on relative positions.
 
     If D is odd, the last element is not rotated.
     """

@@ -24,7 +24,7 @@ from nplm_jax.models.transformer import Transformer
 class TransformerN(Transformer):
     """A Transformer over concatenations of the last n-1 words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: each input concatenates the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(6, 'order; each input concatenates the n-1 previous words')
 
     @property
     def reach(self) -> int:

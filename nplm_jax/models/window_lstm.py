@@ -1,4 +1,4 @@
-"""An LSTM over a fixed window: each prediction reads the n-1 previous words from a zero state.
+"""An LSTM over a fixed window: each prediction reads the n-1 previous words, starting from a zero state.
 
 Evaluation reads each window separately, so P(w | context) depends on exactly n-1 words. Training reads each segment of
 `model.bptt_length` words once from a zero state, and predicts each word from the preceding words of its segment.
@@ -24,10 +24,10 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowLstm(Lstm):
-    """LSTM over the n-1 previous words, starting from a zero state."""
+    """An LSTM over the n-1 previous words, starting from a zero state."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: predict a word from the n-1 previous words')
-    lookback = Body.lookback  # type: ignore[assignment]  # a window's
+    n: Annotated[int, at_least(2)] = key(6, 'order; each word is predicted from the n-1 previous words')
+    lookback = Body.lookback  # type: ignore[assignment]  # as for a window
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a window longer than a training segment."""

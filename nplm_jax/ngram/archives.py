@@ -1,6 +1,6 @@
 """Safetensors files with a checksum, read as memory-mapped arrays.
 
-The checksum is the SHA-256 of the header and the data, stored in the header's metadata and set to zeros for hashing.
+The SHA-256 checksum covers the header and the data. It is stored in the header's metadata and set to zeros for hashing.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _DTYPES = {'I64': 'i8', 'I32': 'i4', 'F64': 'f8', 'F32': 'f4', 'U16': 'u2', 'U8'
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _METADATA, _DIGEST = '__metadata__', 'sha256'
 _NO_DIGEST = '0' * 64
-_MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
+_MAX_HEADER = 2**22  # bytes; a model of order 100, the maximum for ARPA files, has 500 arrays
 _CHUNK_SIZE = 2**22  # bytes hashed at once
 
 
@@ -29,7 +29,7 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     """Writes the arrays and the metadata atomically.
 
     Raises:
-        OSError: The file cannot be written; an existing file at `path` is unchanged.
+        OSError: The file cannot be written. An existing file at `path` remains unchanged.
     """
     header: dict[str, Any] = {_METADATA: {**metadata, _DIGEST: _NO_DIGEST}}
     end, digest = 0, hashlib.sha256()
@@ -79,7 +79,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _pack(header: Mapping[str, Any]) -> bytes:
-    """Returns the first bytes of a file: the length of the header and the header."""
+    """Encodes a header, preceded by its length."""
     text = json.dumps(header).encode()
     text += b' ' * (-len(text) % 8)
     return len(text).to_bytes(8, 'little') + text

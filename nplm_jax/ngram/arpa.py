@@ -1,11 +1,12 @@
 r"""Reader and writer for ARPA files, the exchange format of back-off models.
 
-A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
-`log10 p<TAB>words<TAB>log10 b`, then `\end\`. Lines before the header that begin with `#` are skipped. A log10 of -99
-or less means probability zero.
+A file consists of a header `\data\` with the number of n-grams of each order, a section for each order with lines of
+the form `log10 p<TAB>words<TAB>log10 b`, and `\end\`. Lines before the header that begin with `#` are skipped. A log10
+of -99 or less means probability zero.
 
 The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`; see
-`sentence_marks.split`. Other readers require both marks, which have probability zero without a paragraph mark.
+`sentence_marks.split`. Other toolkits require both marks, so they are also written, with probability zero, if the
+vocabulary has no paragraph mark.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ from nplm_jax.utils.io import write_atomically
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # KenLM's log10 probability of unknown words if the file has no <unk>
-FIELD = re.compile(r'[^ \t\n\r]+')  # as in KenLM, which splits at more whitespace (`words.KENLM_WORD`)
+FIELD = re.compile(r'[^ \t\n\r]+')  # as in KenLM's ARPA reader; KenLM splits texts with `words.KENLM_WORD`
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes parsed at once
@@ -46,10 +47,11 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     """Writes a model with seven significant digits.
 
     Raises:
-        BadInput: The vocabulary differs in size from the model, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
+        BadInput: The vocabulary differs in size from the model, or contains `<unk>`, `<UNK>`, `<s>` or `</s>`.
     """
     if len(vocabulary) != model.table.vocabulary_size:
-        raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
+        problem = f'the vocabulary has {len(vocabulary)} words, but the model has {model.table.vocabulary_size}'
+        raise BadInput(path, problem)
     sentence_marks.check_words(str(path), vocabulary)
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
@@ -85,17 +87,18 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
 
 
 def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Vocabulary]:
-    """Reads an ARPA file from any toolkit, of any order up to 100.
+    """Reads an ARPA file from any toolkit, up to order 100.
 
     Args:
         path: The file.
-        as_kenlm: Whether to reproduce KenLM's sums exactly: a log10 of -99 is an ordinary number, `<s>` and `</s>` are
-            words whenever the file has them, and a missing `<unk>` has -100.
+        as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number,
+            `<s>` and `</s>` are words whenever the file contains them, and a missing `<unk>` has a log10 of -100.
 
     Returns:
-        The model and its vocabulary: first the rare-word symbol, read from `<unk>` or `<UNK>` (with probability zero
-        if the file has neither), then the words in file order. All counts are 0. `<s>` and `</s>` are words only if
-        the file gives them a positive probability or a longer n-gram; they then keep the file's probabilities.
+        The model and its vocabulary. The vocabulary begins with the rare-word symbol, read from `<unk>` or `<UNK>`
+        (with probability zero if the file has neither), followed by the other words in file order. All counts are 0.
+        `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
+        n-grams; they then keep the file's probabilities.
 
     Raises:
         BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
@@ -119,7 +122,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
         if len(repeated):
             i = repeated[rows[repeated].argmin()]  # the first in the file
-            raise BadInput(f'{path}:{lines[rows[i]]}', 'an n-gram that occurs twice')
+            raise BadInput(f'{path}:{lines[rows[i]]}', 'the n-gram occurs twice')
         keys.append(packed)
         log_p.append(_log10_to_nats(log_p_I, zero)[rows])
         log_b.append(_log10_to_nats(log_b_I, zero)[rows])
@@ -129,7 +132,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """N-grams of one order: line number, word ids, log10 P and log10 back-off weight of each."""
+    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block, all of one order."""
 
     lines: np.ndarray
     ids_KxI: np.ndarray
@@ -138,13 +141,13 @@ class _Block(NamedTuple):
 
 
 def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
-    """Yields each order with a function that returns some of its n-grams, in file order.
+    """Yields, block by block in file order, the order of the n-grams and a function that returns them.
 
     Args:
         path: The file.
         ids: The id of each word; updated with the words of the 1-grams.
     """
-    sizes: list[int] = []  # of the sections, according to the header
+    sizes: list[int] = []  # the section sizes given in the header
     in_header, order, count, number = False, 0, 0, 1
     parser: BlockParser | None = None  # for all orders except the first
     for first, text, data in read_blocks(path, _BLOCK):
@@ -158,7 +161,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         lines: list[int] = []
         rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
-            # One more field than the longest valid line.
+            # Reads at most one more field than the longest valid line has.
             fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
             if 0 < order < len(fields) < order + 3:
                 lines.append(number)
@@ -177,7 +180,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
                 sizes.append(size)
             elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
                 if order and count != sizes[order - 1]:
-                    problem = f'{count} {order}-grams end here; the header says {sizes[order - 1]}'
+                    problem = f'the section has {count} {order}-grams, but the header says {sizes[order - 1]}'
                     raise BadInput(f'{path}:{number}', problem)
                 if is_end:
                     return
@@ -190,7 +193,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         if order:
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
-    raise BadInput(f'{path}:{number}', 'not an ARPA file, or cut short: no \\end\\')
+    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: no \\end\\')
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -202,7 +205,7 @@ def _parse_size(fields: list[str], order: int) -> int | None:
 def _encode(
     path: pathlib.Path, order: int, is_longest: bool, lines: list[int], rows: list[list[str]], ids: dict[str, int]
 ) -> _Block:
-    """Returns the n-grams of a block of lines.
+    """Encodes the n-grams of a block of lines.
 
     Args:
         path: The file, for error messages.
@@ -218,12 +221,12 @@ def _encode(
     if order == 1:
         ids_KxI = np.array([[ids.setdefault(word, len(ids) - 1) for word in columns[1]]], np.int32)
         if RARE in ids:
-            problem = f'has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
+            problem = f'contains {RARE}, which is reserved for unknown words; replace it with {UNKNOWN} in the text'
             raise BadInput(path, problem)
     else:
         ids_of_words = map(ids.get, itertools.chain(*columns[1:-1]), itertools.repeat(-1))
         ids_KxI = np.fromiter(ids_of_words, np.int32, order * len(rows)).reshape(order, -1)
-    limits = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
+    limits = 'must be 0 or absent at the highest order' if is_longest else f'must be finite and at most {-_ZERO:g}'
     is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
     for is_bad, problem in (
         (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
@@ -263,7 +266,7 @@ def _pack(
 
 
 def _floats(texts: Sequence[str]) -> np.ndarray:
-    """Parses numbers; the first invalid one and all after it become infinity."""
+    """Parses numbers. The first invalid number and all numbers after it become infinity."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
         numbers.extend(map(parse_number, map(str.encode, texts)))

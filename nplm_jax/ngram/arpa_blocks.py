@@ -21,7 +21,7 @@ _MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # mask i k
 _DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIX = np.uint64(0x0606060606060606)
-# Adjacent digits are combined in pairs, three times.
+# Three rounds combine adjacent digits in pairs.
 _JOINS = ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF))
 _POWERS = 10 ** np.arange(2 * _LANE + 1, dtype=np.uint64)
 _FLOAT_POWERS = _POWERS.astype(np.float64)
@@ -35,7 +35,7 @@ class BlockParser:
     """Parses n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """Builds the hash table of the words from their ids."""
+        """Builds a hash table from words to ids."""
         self._factor = np.uint64(secrets.randbits(64) | 1)  # random, so that a crafted file cannot force collisions
         data = '\n'.join(ids).encode() + bytes(_LANE)
         stops_V = np.flatnonzero(np.frombuffer(data, np.uint8, len(data) - _LANE) == ord('\n'))
@@ -116,15 +116,14 @@ def parse_number(field: bytes) -> float:
 
 
 def _lanes(data: bytes) -> np.ndarray:
-    """Returns for each byte the integer formed by it and the seven bytes after it."""
+    """Returns, for each byte, the integer formed by this byte and the seven bytes after it."""
     return np.ndarray((len(data) - _LANE + 1,), '<u8', data, strides=(1,))
 
 
 def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, lengths_I: np.ndarray) -> np.ndarray | None:
-    """Returns the numbers in the fields, equal to `parse_number`; None if a field is not a number.
+    """Parses fields with the same results as `parse_number`. Returns None if a field is not a number.
 
-    A field of the form -12.3456 is read as the integer of its digits over a power of ten; `parse_number` reads all
-    other fields.
+    A field such as -12.3456 is read as an integer divided by a power of ten. `parse_number` reads all other fields.
     """
     is_negative_I = bytes_L[starts_I] == ord('-')
     first_I, size_I = starts_I + is_negative_I, lengths_I - is_negative_I

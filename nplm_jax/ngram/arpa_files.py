@@ -1,4 +1,4 @@
-"""Block-wise reader for ARPA files, optionally compressed. Names the format of files that are not ARPA."""
+"""Block-wise reader for plain or compressed ARPA files. Errors name the format of other files."""
 
 import io
 import os
@@ -11,9 +11,9 @@ from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 _MAX_BYTES = 2**32  # of the text
-_MAX_RATIO, _FREE_BYTES = 200, 2**26  # above _FREE_BYTES, a text is at most _MAX_RATIO times its compressed file
+_MAX_RATIO, _FREE_BYTES = 200, 2**26  # texts above _FREE_BYTES are at most _MAX_RATIO times their compressed size
 _MAX_LINE = 2**20  # bytes
-_START = 512  # bytes that identify the kind of file
+_START = 512  # bytes read to identify the file format
 _IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
 _FOREIGN = {
     b'version https://git-lfs': 'a Git LFS pointer, not the model; run `git lfs pull` to get the model',
@@ -41,8 +41,8 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
         The number of the first line, from 1; the lines as text; and the lines as bytes.
 
     Raises:
-        BadInput: The file is unreadable, damaged, too large, empty or not text, or of another known format, which the
-            message names.
+        BadInput: The file is unreadable, damaged, too large, empty, not text, or in another known format. The message
+            names the format.
     """
     name = str(path)
     with open_regular(name, path) as opened:
@@ -58,12 +58,12 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
             while data := content.read(size) + content.readline(_MAX_LINE):
                 num_bytes += len(data)
                 if num_bytes > max_bytes:
-                    raise BadInput(name, f'too large ({max_bytes:,} bytes of text at most)')
+                    raise BadInput(name, f'too large: must be at most {max_bytes:,} bytes of text')
                 if not data.endswith(b'\n') and content.peek(1):
                     line = number + data.count(b'\n')
                     raise BadInput(f'{name}:{line}', f'not an ARPA file: a line of more than {_MAX_LINE:,} bytes')
                 text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
-                if '\0' in text or '\ufffd' in text:  # a line is not valid UTF-8, or contains this character
+                if '\0' in text or '\ufffd' in text:  # a line is invalid UTF-8 or contains U+FFFD
                     text = ''.join(line for _, line in decode_lines(path, data, number))
                 bar.update(opened.tell() - position)
                 yield number, text, text.encode()

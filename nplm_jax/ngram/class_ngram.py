@@ -27,10 +27,10 @@ CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class ClassNgram(LanguageModel):
-    """P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it).
+    """A class-based n-gram model: P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it).
 
-    The class n-gram is modified Kneser-Ney over class ids. P(w | class) is the relative frequency in training
-    less an absolute discount D = n1 / (n1 + 2 n2) of the word counts. The freed mass is spread evenly over the words
+    The class n-gram is a modified Kneser-Ney model over class ids. P(w | class) is the relative frequency in training
+    with an absolute discount of D = n1 / (n1 + 2 n2) on the word counts. The freed mass is spread evenly over the words
     that do not occur in training. These words belong to every class (a single class for each would cost 5 nats
     per occurrence); their class in classes_V matters only in contexts.
 
@@ -39,7 +39,7 @@ class ClassNgram(LanguageModel):
         class_ngram: The n-gram model over classes.
         is_unseen_V: Whether each word belongs to every class because it does not occur in training.
         log_p_V: log P of each word given its class, nats; unused for unseen words.
-        unseen_p_G: P of each single unseen word given each class.
+        unseen_p_G: P of any one unseen word given each class.
     """
 
     classes_V: np.ndarray
@@ -71,7 +71,7 @@ class ClassNgram(LanguageModel):
         classes_V = renumber(classes_V)
         num_classes = int(classes_V.max()) + 1
         with warnings.catch_warnings():
-            # Classes are few and frequent: counts of 1 are rare, so a fixed discount is harmless.
+            # Classes are few and frequent, so counts of 1 are rare and a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             counts = count(_to_classes(tokens_T, classes_V), train, n, num_classes, SharedScratch())
             class_ngram = kneser_ney.fit_modified(counts)
@@ -101,13 +101,13 @@ class ClassNgram(LanguageModel):
         return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
 
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
-        """Returns log P of each single unseen word, from log P of all classes."""
+        """Returns log P of any one unseen word from log P of all classes."""
         with np.errstate(divide='ignore'):
             return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
 
 
 def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
-    """Converts a back-off model to another vocabulary, in order to mix it with models of that vocabulary.
+    """Converts a back-off model to another vocabulary, for mixtures with models of that vocabulary.
 
     Words in both vocabularies keep their probabilities. Words only in the outer vocabulary, together with its rare-word
     symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also receives the
@@ -135,11 +135,11 @@ def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
 
 
 def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
-    """Finds word classes by the exchange algorithm, which moves one word at a time to its best class.
+    """Finds word classes with the exchange algorithm, which moves one word at a time to its best class.
 
-    Each move increases the likelihood of the class bigram model. Initially each of the most frequent words has its own
+    Each move increases the likelihood of the class bigram model. Initially, each of the most frequent words has its own
     class, and all other words share the last class. Each pass visits the training words from the most to the least
-    frequent. Words that do not occur in training get the class that has the most words with a count of 1.
+    frequent. Words that do not occur in training are assigned to the class with the most words that occur once.
 
     Args:
         tokens_T: Ids of the stream.
@@ -176,9 +176,9 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 class _ExchangeSearch:
     """Class bigram counts, and the change in the sum of c log c when one word moves (Martin et al., section 2).
 
-    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are the preceding class,
-    rows of `_pairs_2xGxG[1]` the following class. Likewise, `_words_2` holds the counts of the words after each word
-    and of the words before it.
+    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are preceding classes,
+    and rows of `_pairs_2xGxG[1]` are following classes. Likewise, `_words_2` holds the counts of the words after each
+    word and of the words before it.
     """
 
     def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
@@ -194,7 +194,7 @@ class _ExchangeSearch:
         self._totals_2xG = self._pairs_2xGxG.sum(2)
 
     def move(self, word: int) -> bool:
-        """Moves the word to the class with the highest likelihood. Returns whether its class changed."""
+        """Moves the word to the class that maximises the likelihood. Returns whether its class changed."""
         counts_2xG = np.stack([self._count_by_class(words, word) for words in self._words_2])
         self_count, old = self._self_V[word], self.classes_V[word]
         counts_2xG[:, old] -= self_count
@@ -221,7 +221,7 @@ class _ExchangeSearch:
             self._totals_2xG[side, target] += counts_2xG[side].sum() + self_count
 
     def _gains(self, counts_2xG: np.ndarray, self_count: float) -> np.ndarray:
-        """Returns the increase in log-likelihood if the word joins each class, nats."""
+        """Returns the increase in log-likelihood for each class that the word could join, nats."""
         gains_G = np.zeros(counts_2xG.shape[1])
         for counts_G, pairs_GxG in zip(counts_2xG, self._pairs_2xGxG[::-1]):
             nonzero = counts_G.nonzero()[0]
@@ -244,13 +244,13 @@ def _xlogx(counts: np.ndarray) -> np.ndarray:
 
 
 def _word_given_class(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns log P(w | class of w) of each training word, and P(w | class) of a single unseen word for each class."""
+    """Returns log P(w | class of w) of each training word, and P(w | class) of any one unseen word for each class."""
     n1, n2 = (np.count_nonzero(counts_V == j) for j in (1, 2))
     num_unseen = np.count_nonzero(counts_V == 0)
     discount = (n1 / (n1 + 2 * n2) if n1 and n2 else 0.5) if num_unseen else 0.0
     freed_V = np.minimum(counts_V, discount)
     total_G, freed_G = (np.bincount(classes_V, x, num_classes) for x in (counts_V, freed_V))
-    # The unseen words get all mass of a class without a training word.
+    # A class without training words gives all its mass to the unseen words.
     freed_share_G = np.divide(freed_G, total_G, out=np.ones(num_classes), where=total_G > 0)
     with np.errstate(divide='ignore'):
         log_p_V = np.log((counts_V - freed_V) / np.maximum(total_G, 1)[classes_V])

@@ -1,8 +1,8 @@
 """N-gram tables as sorted arrays of packed keys, and n-gram counts.
 
 The n-grams of order k are nodes, numbered by their position in a sorted int64 array of keys
-`node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, one binary search
-looks up many n-grams, and a key stays below (number of nodes) * |V| for every n.
+`node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, a vectorized binary
+search looks up many n-grams at once, and keys stay below (number of nodes) * |V| for every n.
 
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """
@@ -22,7 +22,7 @@ from nplm_jax.ngram.sorting import sort_ngrams
 from nplm_jax.utils.errors import BadInput
 
 _MAX_KEY = np.iinfo(np.int64).max
-_SORTED_QUERIES = 4096  # from this many queries on, sorting them takes less time than it saves
+_SORTED_QUERIES = 4096  # the smallest number of queries for which sorting saves time
 
 
 class Block(NamedTuple):
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     Attributes:
         nodes: The n-grams.
         contexts: The contexts, as nodes of the order below.
-        prefixes: The context of each n-gram, relative to the first one of `contexts`. int64.
+        prefixes: The context of each n-gram, relative to the first context. int64.
     """
 
     nodes: slice
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     def sum_by_context(self, values: np.ndarray) -> np.ndarray:
         """Sums values of n-grams by context. float64, one per context."""
         sums = np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
-        return sums.astype(np.float64, copy=False)  # integers where the block has no n-gram
+        return sums.astype(np.float64, copy=False)  # NumPy returns integers for an empty block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class NgramTable:
         return first.astype(node_dtype(self.size(order)))
 
     def beginning_with(self, word: int) -> list[slice]:
-        """Returns for each order the (adjacent) n-grams that begin with a word."""
+        """Returns, for each order, the range of n-grams that begin with a word."""
         slices = [slice(word, word + 1)]
         for keys in self.keys[1:]:
             first = np.array([slices[-1].start, slices[-1].stop]) * self.vocabulary_size
@@ -90,8 +90,8 @@ class NgramTable:
             n: The highest order to look up.
 
         Returns:
-            For each order 0..n an array of the same shape as `words_L`: the node of the n-gram that ends at each word,
-            or -1 if it is not in the table. int64.
+            For each order 0..n, an array with the shape of `words_L`: the node of the n-gram that ends at each word,
+            or -1 if the n-gram is not in the table. int64.
 
         Raises:
             BadInput: An id is outside the vocabulary.
@@ -152,7 +152,7 @@ class LineMarks(NamedTuple):
     """The ids of the marks in a text that is read line by line.
 
     Attributes:
-        line: `<p>`, which ends each line and precedes the next one; n-grams contain it only at either end.
+        line: `<p>`, which ends each line and precedes the next one. N-grams contain it only as the first or last word.
         text: `<text>`, which never occurs; None if the vocabulary lacks it.
     """
 
@@ -166,11 +166,11 @@ class NgramCounts:
 
     Attributes:
         table: The n-grams.
-        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0: the words
-            before the span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
-        suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
+        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0, because words
+            before the span are in the table only as contexts and a word of the vocabulary may be absent from the span.
+        suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
-        scratch: Storage for arrays computed from these.
+        scratch: Storage for arrays computed from the counts.
         marks: The marks of a text whose lines were counted separately; None for a stream.
     """
 
@@ -211,10 +211,10 @@ def count(
             keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput('n', f'must be 1 or more, like the number of words ({len(span)})', value=n)
+        raise BadInput('n', f'must be 1 or more, and so must the number of words ({len(span)})', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
-        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack in 64 bits')
+        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack into 64 bits')
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)
     unigrams = bincount(words_L[n - 1 :], vocabulary_size).astype(dtype)
@@ -226,7 +226,7 @@ def count(
 
 
 def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
-    """Removes the n-grams that have the line mark in their middle or occur only as contexts before the span."""
+    """Removes n-grams with the line mark in the middle, and n-grams that occur only as contexts before the span."""
     scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
     kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
     new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # of the order below
@@ -265,13 +265,12 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """Returns the ids as int64.
 
     Raises:
-        BadInput: An id is outside the vocabulary and would give a wrong key.
+        BadInput: An id is outside the vocabulary.
     """
     words = np.asarray(words, np.int64)
     if words.size and not (words.min() >= 0 and words.max() < vocabulary_size):
-        raise BadInput(
-            f'word ids {words.min()} to {words.max()}', f'outside the vocabulary of {vocabulary_size:,} words'
-        )
+        allowed = f'must be 0 to {vocabulary_size - 1:,}: the vocabulary has {vocabulary_size:,} words'
+        raise BadInput(f'word ids {words.min()} to {words.max()}', allowed)
     return words
 
 
@@ -281,7 +280,7 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
         return np.full_like(queries, -1)
     if queries.size < _SORTED_QUERIES:
         return _find_in_order(keys, queries)
-    # Sorted queries walk through the table; in any other order, each step of the search misses the caches.
+    # Sorted queries pass through the table once; in any other order, each step of the search is a cache miss.
     nodes = np.full(queries.size, -1, np.int64)
     possible = np.flatnonzero(queries >= 0)
     sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])
@@ -290,6 +289,6 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def _find_in_order(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Like `find`, for nonempty keys, and searches for the queries in the given order."""
+    """Implements `find` for nonempty keys without sorting the queries."""
     indices = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[indices] == queries, indices, -1)

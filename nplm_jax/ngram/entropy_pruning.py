@@ -1,7 +1,7 @@
 """Entropy pruning of back-off models: removes n-grams whose back-off probability is nearly the same.
 
-Removing h w changes P(w | h) and the back-off weight of h, from b to b'. The relative entropy between the original and
-the pruned model is
+Removing an n-gram h w changes P(w | h), and changes the back-off weight of h from b to b'. The relative entropy between
+the original and the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
 
@@ -37,7 +37,7 @@ def prune(
 ) -> BackoffModel:
     """Removes the n-grams whose removal increases the perplexity by less than a threshold.
 
-    Each n-gram is evaluated as if only this one were removed. Higher orders are pruned first; an n-gram is kept if it
+    Each n-gram is evaluated as if it were the only one removed. Higher orders are pruned first. An n-gram is kept if it
     is a prefix or suffix of a longer kept n-gram. The probabilities still sum to one.
 
     Args:
@@ -60,7 +60,7 @@ def prune(
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
-            problem = 'needs probabilities that sum to one, as those of a file whose words are limited do not'
+            problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
@@ -69,20 +69,20 @@ def prune(
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
-        problem = f'leaves no n-gram of order {k}; give a smaller number'
+        problem = f'must be smaller: it leaves no n-gram of order {k}'
         require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
-    """Returns P(h) of the contexts of each order from 2 on according to the model, like SRILM's `ngram -prune`.
+    """Computes P(h) of the contexts of each order from 2 on with the model, like SRILM's `ngram -prune`.
 
     Counts give better estimates (`kneser_ney.context_probabilities`).
 
     Args:
         model: A model.
-        begin: The id of `<s>`, which follows no word; its probability is taken from `</s>`.
+        begin: The id of `<s>`, which is never predicted and is given the probability of `</s>`.
         end: The id of `</s>`.
     """
     p = np.exp(np.asarray(model.log_p[0]))

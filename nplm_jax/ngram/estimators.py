@@ -29,7 +29,7 @@ class Estimator(Component, abc.ABC):
         is_backoff: Whether it returns a back-off model, which can be written as an ARPA file.
     """
 
-    n: Annotated[int, at_least(2)] = key(5, 'order: the n-1 previous words predict a word')
+    n: Annotated[int, at_least(2)] = key(5, 'n-gram order; each word is predicted from the n-1 previous words')
     reads_lines: ClassVar[bool] = False
     is_backoff: ClassVar[bool] = False
 
@@ -56,8 +56,8 @@ class BackoffEstimator(Estimator):
 
     bits: Literal[0, 8, 16] = key(
         0,
-        '8 or 16 bits for each log p above order 1 and 32 bits for each back-off weight; the '
-        'probabilities still sum to one; 0: 64 bits for both',
+        'bits per log p above order 1, with 32 bits per back-off weight; the probabilities still sum to one; '
+        '0: 64 bits for both',
     )
     is_backoff = True
 
@@ -73,7 +73,7 @@ class BackoffEstimator(Estimator):
 
 
 class MaximumLikelihood(BackoffEstimator):
-    """Relative frequencies after the last n-1 words."""
+    """Relative frequencies given the last n-1 words."""
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
         """See `BackoffEstimator.from_counts`."""
@@ -92,7 +92,7 @@ class AddDelta(BackoffEstimator):
 
 
 class Backoff(BackoffEstimator):
-    """Relative frequencies after the longest context seen in training."""
+    """Relative frequencies given the longest context seen in training."""
 
     reads_lines = True
 
@@ -107,8 +107,8 @@ class KneserNey(BackoffEstimator):
 
     prune_entropy: Share = key(
         0.0,
-        "as in SRILM's ngram -prune: drop n-grams whose removal increases the perplexity "
-        'by less than this fraction (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off',
+        'drop n-grams whose removal increases the perplexity by less than this fraction, as in '
+        "SRILM's ngram -prune (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off",
     )
     reads_lines = True
 
@@ -123,9 +123,9 @@ class ModifiedKneserNey(KneserNey):
 
     prune: str = key(
         '0',
-        'as in lmplz --prune: a threshold for each order from 1 on; drop n-grams with at most this count '
-        "(the first threshold is 0); the last one also applies to all higher orders: '0 0 1' drops n-grams of order 3 "
-        'and more that occur once',
+        'count thresholds of orders 1, 2, ..., as in lmplz --prune: drop n-grams with at most this count; the first '
+        "is 0, and the last also applies to all higher orders; '0 0 1' drops n-grams of order 3 and above that occur "
+        'once',
     )
 
     @property
@@ -147,7 +147,7 @@ class ModifiedKneserNey(KneserNey):
 class Interpolated(Estimator):
     """The paper's interpolated trigram (section 4.1)."""
 
-    n: Annotated[int, at_least(2)] = key(3, 'order: 3, a trigram')
+    n: Annotated[int, at_least(2)] = key(3, 'n-gram order; must be 3')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects all orders except 3."""
@@ -163,13 +163,13 @@ class Interpolated(Estimator):
 class Classes(Estimator):
     """The class-based n-gram (section 4.1)."""
 
-    n: Annotated[int, at_least(2)] = key(3, 'order: the classes of the n-1 previous words predict the next class')
-    classes: Count = key(500, 'number of word classes; the paper: 150 to 2000')
+    n: Annotated[int, at_least(2)] = key(3, 'n-gram order; each class is predicted from the n-1 previous classes')
+    classes: Count = key(500, 'number of word classes; 150 to 2000 in the paper')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-        """See `Estimator.fit`. Also writes the classes into `folder` as readable text."""
+        """See `Estimator.fit`. Also writes the classes into `folder` as text."""
         size = len(data.vocabulary)
-        allowed = f'must be {size:,}, the size of the vocabulary, or less'
+        allowed = f'must be at most {size:,}, the size of the vocabulary'
         require(self.classes <= size, 'model.classes', self.classes, allowed)
         classes_V = class_ngram.exchange(data.tokens_T, data.train, self.classes, size)
         class_ngram.save(classes_V, data.vocabulary, folder / CLASSES_FILE)
@@ -180,8 +180,9 @@ class Imported(Estimator):
     """A model imported from an ARPA file by `nplm import`."""
 
     def check(self) -> None:
-        """Raises BadInput: an imported model is not estimated."""
-        raise BadInput('model.family', 'imported by `nplm import`; cannot be estimated from a text', value=self.name)
+        """Raises BadInput, because an imported model cannot be estimated."""
+        problem = 'cannot be estimated from text; `nplm import` creates these models'
+        raise BadInput('model.family', problem, value=self.name)
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`."""

@@ -1,4 +1,4 @@
-"""Integer sorting with argsort, and selection of the smallest integer type."""
+"""Integer sorting and selection of the smallest integer dtype."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ _BITS = 63  # per sorted number
 
 def stable_order(values_N: np.ndarray) -> np.ndarray:
     """Returns a stable argsort of non-negative integers below 2**32."""
-    small = np.uint16 if values_N.max(initial=0) < 2**16 else np.uint32  # NumPy sorts 16 bits by radix
+    small = np.uint16 if values_N.max(initial=0) < 2**16 else np.uint32  # NumPy sorts 16-bit integers by radix
     return np.argsort(values_N.astype(small), kind='stable')
 
 
 def node_dtype(num_words: int) -> type[np.signedinteger]:
-    """Returns the smaller of int32 and int64 that holds nodes, positions and counts for a stream of `num_words`."""
+    """Returns int32 if it can hold the nodes, positions and counts of a stream of `num_words` words, else int64."""
     return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
 
 

@@ -9,8 +9,8 @@ from nplm_jax.ngram.counts import NgramTable
 def keep_words(model: BackoffModel, is_kept_V: np.ndarray) -> BackoffModel:
     """Removes words, and all n-grams that contain them, from a model.
 
-    No other number changes, so the probabilities of the remaining words no longer sum to one. Orders without n-grams
-    are dropped, unless the n-grams of the order below have back-off weights.
+    The probabilities and back-off weights of the remaining n-grams do not change, so the probabilities no longer sum to
+    one. Orders without n-grams are dropped, unless the n-grams of the order below have back-off weights.
 
     Args:
         model: The model.

@@ -1,7 +1,7 @@
 """Kneser-Ney smoothing: the back-off form of the paper's baseline, and the modified interpolated form.
 
-Both subtract a discount from every count and give the freed mass to the shorter context. Both estimate lower orders
-from the number of distinct words that precede an n-gram, not from its count.
+Both subtract a discount from every count and give the freed mass to the lower order. They estimate the lower orders
+from the number of distinct words that precede each n-gram, not from its count.
 """
 
 import fractions
@@ -23,7 +23,7 @@ FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
-    """A fixed discount is used because the text is too small or too regular to estimate it."""
+    """A fixed discount is used because the text is too small or too regular to estimate one."""
 
 
 def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
@@ -40,8 +40,8 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
     Args:
         counts: The n-grams of the training words.
-        min_count: N-grams of order 3 and more with a smaller (adjusted) count are dropped and back off. 1 is the method
-            as published.
+        min_count: The model drops n-grams of order 3 and above with a smaller (adjusted) count and backs off for them.
+            1 is the method as published.
         prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction; 0 keeps all. See
             `entropy_pruning.prune`.
 
@@ -89,7 +89,7 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
     Args:
         counts: The n-grams of the training words.
         thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
-            estimated from all n-grams; dropped n-grams then lose all their mass. Empty: all n-grams are kept.
+            estimated from all n-grams; dropped n-grams then lose all their mass. If empty, all n-grams are kept.
         prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction, after applying
             `thresholds`; 0 keeps all. See `entropy_pruning.prune`.
 
@@ -97,7 +97,7 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
         BadInput: An order loses all its n-grams.
 
     Warns:
-        DiscountWarning: A discount cannot be estimated; the discounts are 0.5, 1 and 1.5.
+        DiscountWarning: The discounts cannot be estimated and are 0.5, 1 and 1.5.
 
     References:
         Chen & Goodman, 1998: An empirical study of smoothing techniques for language modeling.
@@ -124,7 +124,7 @@ def _prune_entropy(
     Args:
         model: The model.
         counts: The counts from which the model was estimated.
-        is_kept: For each order whether each n-gram of `counts` is in the model; empty if all are.
+        is_kept: For each order, whether each n-gram of `counts` is in the model; empty if all are.
         threshold: See `entropy_pruning.prune`.
     """
     context_p = context_probabilities(counts)
@@ -134,7 +134,7 @@ def _prune_entropy(
 
 
 def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
-    """Returns P(h) of the contexts of the n-grams of each order from 2 on, for entropy pruning.
+    """Computes P(h) of the contexts of each order from 2 on, for entropy pruning.
 
     P(h) is the discounted relative frequency of h in training. SRILM uses the product of the model's probabilities, but
     the lower orders of Kneser-Ney do not estimate frequencies (Chelba et al., 2010). The relative frequency without a
@@ -156,13 +156,13 @@ def _estimate_orders(
     unigrams_V: np.ndarray,
     estimate_block: Callable[[Block, int, np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> BackoffModel:
-    """Estimates the orders from the second on, block by block.
+    """Estimates orders 2 and above, block by block.
 
     Args:
         counts: The n-grams.
         unigrams_V: P(w).
-        estimate_block: Takes a block, its order, and for each n-gram p of the n-gram without its first word. Returns p
-            of the n-grams and b of the contexts.
+        estimate_block: Takes a block, its order, and p of each n-gram without its first word. Returns p of the n-grams
+            and b of the contexts.
     """
     scratch, table = counts.scratch, counts.table
     with np.errstate(divide='ignore'):
@@ -205,7 +205,7 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
 
 
 def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
-    """Returns the discounts of counts 0, 1, 2, 3+ of every order; warns and uses fixed discounts if this fails.
+    """Estimates the discounts of counts 0, 1, 2, 3+ of every order. If this fails, warns and uses fixed discounts.
 
     Args:
         adjusted: The adjusted counts of every order.
@@ -235,7 +235,7 @@ def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
     y = fractions.Fraction(n1, n1 + 2 * n2)
     estimated = [y, y, y]
     if is_modified:
-        # Exact arithmetic, because a discount of 0 is valid and a negative one is not.
+        # Fractions are exact, so rounding cannot turn a valid discount of 0 into a negative one.
         estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
     return list(map(float, estimated)) if min(estimated) >= 0 else None
 

@@ -1,4 +1,4 @@
-"""Sentence mode, as in KenLM's lmplz and query: n-grams never cross a line, and `</s>` is predicted.
+"""Sentence mode, as in KenLM's lmplz and query: n-grams stay within a line, and `</s>` is predicted.
 
 The paragraph mark `<p>` serves as both `</s>` and `<s>`: it ends a line and is predicted, and the next line begins
 after it. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
@@ -22,7 +22,7 @@ def marks_of(vocabulary: Vocabulary) -> LineMarks:
 
 
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
-    """Converts a corpus to lines: `<p>` after each paragraph, one before the first paragraph, and no `<text>`.
+    """Converts a corpus to lines, with `<p>` before the first and after every paragraph, and without `<text>`.
 
     The words of each split do not change. A split has one `<p>` per line end, and the word before the split is the
     `<p>` of the previous line.
@@ -46,7 +46,7 @@ def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
     splits: dict[str, Any] = {name: Span(moved[span.start], moved[span.stop]) for name, span in data.splits.items()}
     sizes = {}
     for name, size in data.sizes.items():
-        more = len(splits[name]) - len(data.splits[name])  # marks, of one character each
+        more = len(splits[name]) - len(data.splits[name])  # the added marks, of one character each
         sizes[name] = size._replace(
             tokens=size.tokens + more, characters=size.characters + more, utf8_bytes=size.utf8_bytes + more
         )

@@ -17,7 +17,7 @@ _ROUNDING = 1e-12  # error of a sum of probabilities
 
 
 def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> BackoffModel:
-    """Computes the back-off weights with which given n-gram probabilities sum to one after every context.
+    """Computes back-off weights such that the probabilities sum to one after every context.
 
     Args:
         table: The n-grams.
@@ -42,7 +42,7 @@ def log_backoff(leftover: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     """Returns log b of contexts; -inf (up to rounding) if all words follow a context.
 
     Args:
-        leftover: The probability mass of each context that remains for words that do not follow it.
+        leftover: The probability mass that each context leaves to words that do not follow it.
         unseen: The probability of these words after the shorter context.
     """
     b = np.divide(leftover, unseen, out=np.zeros_like(leftover), where=(leftover > _ROUNDING) & (unseen > _ROUNDING))
@@ -51,7 +51,7 @@ def log_backoff(leftover: np.ndarray, unseen: np.ndarray) -> np.ndarray:
 
 
 def leftover_mass(block: Block, log_p: Values) -> np.ndarray:
-    """Returns the probability mass of each context of a block that remains for words that do not follow it."""
+    """Returns the probability mass that each context of a block leaves to words that do not follow it."""
     return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
 
 

@@ -12,12 +12,12 @@ from nplm_jax.utils.errors import require
 
 
 def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
-    """Parses the count threshold of each order 1..n; n-grams with at most this count are dropped.
+    """Parses the count thresholds of orders 1..n; n-grams with at most this count are dropped.
 
     Args:
         key: The config key, for the error message.
-        text: Numbers separated by spaces, as for `lmplz --prune`: one for each order from 1 on; the last one also
-            applies to all higher orders. The first one is 0, and they never decrease.
+        text: Numbers separated by spaces, as in `lmplz --prune`: one for each order from 1 on. The last one also
+            applies to all higher orders. The first one must be 0, and the numbers must not decrease.
         n: The highest order.
 
     Raises:
@@ -25,7 +25,7 @@ def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
     """
     numbers = tuple(int(x) for x in text.split() if x.isascii() and x.isdigit())
     is_valid = 1 <= len(numbers) == len(text.split()) <= n and numbers[0] == 0 and list(numbers) == sorted(numbers)
-    allowed = f"must be 1 to {n} numbers, from order 1 on, the first 0, none smaller than the one before, as '0 0 1'"
+    allowed = f"must be 1 to {n} numbers, one per order, that begin with 0 and do not decrease, such as '0 0 1'"
     require(is_valid and numbers[-1] < 2**31, key, text, allowed)
     return (*numbers, *(numbers[-1] for _ in range(n - len(numbers))))
 
@@ -35,7 +35,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
 
     Args:
         counts: The n-grams.
-        thresholds: The largest dropped count for each order; 0 for order 1.
+        thresholds: The largest count to drop for each order; 0 for order 1.
 
     Raises:
         BadInput: An order would lose all its n-grams.
@@ -49,7 +49,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
     value = ' '.join(map(str, thresholds))
-    require(not emptied, 'model.prune', value, f'leaves no n-gram of order {emptied}; give smaller numbers')
+    require(not emptied, 'model.prune', value, f'must be smaller: it leaves no n-gram of order {emptied}')
     return is_kept
 
 
@@ -61,7 +61,7 @@ def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = 
 
     Args:
         model: The model.
-        is_kept: For each order whether to keep each n-gram; all words and all contexts of kept n-grams are kept.
+        is_kept: For each order, whether to keep each n-gram. Must keep all words and all contexts of kept n-grams.
         scratch: Storage for large arrays.
     """
     size = model.table.vocabulary_size

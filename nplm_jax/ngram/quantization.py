@@ -16,7 +16,7 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 BITS = (8, 16)
 _SAMPLE = 2**22  # values from which the bins are computed
-_NOTHING = 1e-6  # smaller probabilities are rounding errors of the quantized ones
+_NOTHING = 1e-6  # smaller probabilities are rounding errors of quantization
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,7 +33,7 @@ class QuantizedArray:
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
-        """Quantizes an array: sorts its numbers into equally full bins and replaces each number by the bin's mean.
+        """Sorts the numbers of an array into equally full bins and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if there are at most 2**22 of them with fewer
         distinct values than codes.
@@ -73,11 +73,11 @@ class QuantizedArray:
 
 
 def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> BackoffModel:
-    """Quantizes log p above order 1 to 8 or 16 bits. The probabilities still sum to one.
+    """Quantizes log p above order 1 to 8 or 16 bits and recomputes the back-off weights.
 
-    An order stays exact if the words after one of its contexts have the entire probability of the context, because no
-    back-off weight can compensate for their rounding. This happens in unsmoothed models and in vocabularies of a few
-    dozen words.
+    An order stays exact if the words after one of its contexts have a total probability of one, because no back-off
+    weight can compensate for their rounding. This happens in unsmoothed models and for vocabularies of a few dozen
+    words.
 
     Args:
         model: A model whose probabilities sum to one.
@@ -97,13 +97,13 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
 
 def compact(model: BackoffModel) -> BackoffModel:
-    """Compacts a model with seven digits: log b takes 32 bits, and log p becomes codes if it has few values."""
+    """Compresses a model with seven digits: log b becomes float32, and log p becomes codes if it has few values."""
     log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
     return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 
 
 def _as_codes(array: np.ndarray) -> np.ndarray | QuantizedArray:
-    """Converts an array to codes if it has few enough values for this to save memory."""
+    """Converts an array to codes if this saves memory."""
     values, codes = np.unique(array, return_inverse=True)
     if len(values) > 2 ** BITS[-1]:
         return array
@@ -118,14 +118,14 @@ def _normalize(
     suffixes: np.ndarray,
     scratch: Scratch,
 ) -> np.ndarray:
-    """Returns log b of the contexts of the next order, with which its probabilities sum to one. float32.
+    """Computes log b of the contexts of the next order such that its probabilities sum to one. float32.
 
     If rounding to the nearest value leaves too little mass for words that do not follow a context, values are rounded
     down.
 
     Args:
         lower: The model of the lower orders.
-        log_p: log p of the next order, whose codes are changed in place.
+        log_p: log p of the next order, whose codes are modified in place.
         exact: log p before rounding.
         suffixes: The suffix node of each n-gram of the next order, or -1.
         scratch: Allocates the array.

@@ -1,9 +1,9 @@
-"""Out-of-core arrays and block-wise work on them.
+"""Out-of-core arrays and block-wise processing.
 
 Small arrays stay in memory; large arrays are memory-mapped temporary files.
 
 Temporary files are unnamed. The system deletes them together with the last array that maps them, even if the process is
-killed, and other processes cannot read partial data.
+killed. Other processes cannot read partial data.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class Scratch:
         """Returns a flat array of zeros. Raises BadInput if the disk is full."""
         writer = self.writer(dtype)
         for block in blocks(size, self.block):
-            # Written now, because a full disk would kill the process when it writes to a mapped page.
+            # Zeros are written now, because a later write to a mapped page would kill the process if the disk is full.
             writer.append(np.zeros(block.stop - block.start, dtype))
         return writer.finish()
 
@@ -135,7 +135,7 @@ class Writer:
             self._file.write(data)
 
     def finish(self) -> np.ndarray:
-        """Returns the array, which is writable."""
+        """Returns the array, which is writable, and closes the writer."""
         with self._errors(), self._file as file:
             if self._num_bytes > self._scratch.in_memory:
                 file.flush()
@@ -144,7 +144,7 @@ class Writer:
             return np.frombuffer(bytearray(file.read()), self._dtype)
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
-        return _disk_errors(self._scratch, f'{self._num_bytes:,} bytes of one array of n-grams')
+        return _disk_errors(self._scratch, f'an n-gram array of {self._num_bytes:,} bytes')
 
 
 @contextlib.contextmanager
@@ -158,6 +158,6 @@ def _disk_errors(scratch: Scratch, content: str) -> Iterator[None]:
 
 
 def blocks(size: int, block: int) -> Iterator[slice]:
-    """Yields the slices of at most `block` elements that make up `size` elements."""
+    """Yields consecutive slices of at most `block` elements that cover `size` elements."""
     for start in range(0, size, block):
         yield slice(start, min(start + block, size))

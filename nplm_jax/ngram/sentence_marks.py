@@ -1,7 +1,7 @@
 """Conversion between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
 
-Other toolkits read one sentence at a time, with `<s>` before it and `</s>` after it. Here `<p>` plays both roles, and a
-stream continues across it. `<text>`, which opens a text, stays an ordinary word.
+Other toolkits read one sentence at a time, with `<s>` before it and `</s>` after it. nplm_jax uses `<p>` for both, and
+a stream continues across it. `<text>`, which begins a text, remains an ordinary word.
 """
 
 import pathlib
@@ -25,15 +25,16 @@ def check_words(key: str, vocabulary: Vocabulary) -> None:
     """Raises BadInput for `key` if a vocabulary contains words that are special in KenLM."""
     reserved = [word for word in (UNKNOWN, UNKNOWN_IN_CAPITALS, BEGIN, END) if word in vocabulary.ids]
     if reserved:
-        raise BadInput(key, f'the vocabulary has {reserved[0]!r} as a word, which KenLM and ARPA files reserve')
+        raise BadInput(key, f'the vocabulary contains {reserved[0]!r}, which is reserved in KenLM and ARPA files')
 
 
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
-    """Renames `<p>` to `</s>` and adds `<s>` as the last word, the context that `nplm score` uses before a line.
+    """Renames `<p>` to `</s>` and adds `<s>` as the last word.
 
-    The n-grams that begin with `<s>` get the probabilities after `<p>` preceded by unknown words. No other probability
-    changes. If any n-gram continues across `<p>`, other words still follow `</s>`. Bigram models and models estimated
-    line by line have no such n-grams and thus the same n-grams as lmplz. `<s>` has probability zero.
+    The n-grams that begin with `<s>` get the probabilities after `<p>` preceded by unknown words, which is the context
+    of a line in `nplm score`. No other probability changes. If any n-gram continues across `<p>`, other words still
+    follow `</s>`. Bigram models and models estimated line by line have no such n-grams and thus the same n-grams as
+    lmplz. `<s>` has probability zero.
 
     Args:
         model: A model.
@@ -81,9 +82,7 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     if END not in vocabulary.ids:
         return model, vocabulary
     if PARAGRAPH_BOUNDARY in vocabulary.ids:
-        raise BadInput(
-            path, f'has {PARAGRAPH_BOUNDARY} as a word beside {END}, which would become {PARAGRAPH_BOUNDARY}'
-        )
+        raise BadInput(path, f'contains {PARAGRAPH_BOUNDARY} and {END}, which would become the same word')
     words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
     merged = Vocabulary(words, (0,) * len(words))
     if BEGIN not in vocabulary.ids:
@@ -98,7 +97,7 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
 
 
 def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
-    """Returns a model with the n-grams of all models that `split` would add after `<s>`.
+    """Returns a model of all n-grams that `split` would add after `<s>` to any of the models.
 
     The n-grams begin with unknown words and `<p>`, and all probabilities are one. As a component with weight zero, the
     model adds these n-grams to a mixture, so that each n-gram after `<s>` gets the mixture of the models'
@@ -141,11 +140,11 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
     """Returns the n-grams that begin a line after `mark`, preceded by unknown words.
 
     Returns:
-        For each order k four arrays with one entry per n-gram: the prefix (an index into the n-grams of the order
+        For each order k, four arrays with one entry per n-gram: the prefix (an index into the n-grams of the order
         below), the last word, log p, and log b. The only n-gram of order 1 is `<s>`, whose log p is not used.
     """
     table, n, size = model.table, model.n, model.table.vocabulary_size
-    contexts = table.context_nodes(np.array([[mark]]), n)  # by length, of all words so far
+    contexts = table.context_nodes(np.array([[mark]]), n)  # by length, for all n-grams so far
     zero = np.zeros(1, np.int64)
     begin = [(zero, zero, zero, _sum_log_b(model, contexts, 1))]
     for k in range(2, n + 1):
@@ -160,7 +159,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
-    """Removes n-grams that begin with a mark. A model with a mark in the middle of an n-gram is returned unchanged."""
+    """Removes n-grams that begin with the mark, or returns the model unchanged if an n-gram has it in the middle."""
     table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)
@@ -183,7 +182,7 @@ def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -
 
 
 def _without_begin(model: BackoffModel) -> BackoffModel:
-    """Removes the last word and the n-grams that begin with it, which are the last ones of each order."""
+    """Removes the last word and the n-grams that begin with it, which are the last n-grams of each order."""
     size = model.table.vocabulary_size
     keys = [np.arange(size - 1)]
     for old_keys in model.table.keys[1:]:
@@ -217,5 +216,5 @@ def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) ->
     for k in range(2, table.n + 1):
         last_words = table.keys[k - 1] % table.vocabulary_size
         if (last_words == begin).any() or np.isin(table.prefixes(k), ends).any():
-            raise BadInput(path, f'{BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark')
+            raise BadInput(path, f'cannot merge {BEGIN} and {END}: {BEGIN} ends a {k}-gram, or {END} precedes a word')
         ends = np.flatnonzero(last_words == end)

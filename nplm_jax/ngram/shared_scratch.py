@@ -1,4 +1,4 @@
-"""Parallel n-gram counting on several processes or machines."""
+"""Parallel n-gram counting across processes or machines."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ _LARGE = 2**22  # smallest number of words counted by several processes
 class SharedScratch(Scratch):
     """A `Scratch` whose jobs run on `workers.active` and resume after a crash.
 
-    All workers must see its folder under the same path. Without a folder, jobs run in processes of this machine.
+    The folder must have the same path on all workers. Without a folder, jobs run in processes on this machine.
     """
 
     @contextlib.contextmanager

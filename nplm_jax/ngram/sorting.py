@@ -1,7 +1,7 @@
 """Extraction of all n-grams of a word stream by sorting their start positions, one range at a time.
 
-A window consists of the n words from a position on and the word before them. Windows are divided into ranges by their
-first two words; the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that
+A window consists of n consecutive words and the word before them. Windows are divided into ranges by the first two of
+their n words, so the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that
 hold at most one range in memory:
 
 1. `_divide_chunk` divides the windows of a chunk of the stream into ranges;
@@ -53,11 +53,11 @@ class Counted(NamedTuple):
 
     Attributes:
         sizes: The number of n-grams of each order.
-        keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first one of the range; at
+        keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first node of the range; at
             order 2 it is the first word.
         counts: The number of times each n-gram ends at a counted word.
         lookups: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
-            to the first one of the range. The nodes needed by another range are thus adjacent.
+            to the first node of the range. The nodes needed by another range are therefore adjacent.
         offsets: The end of the lookups for each range, order by order.
     """
 
@@ -99,7 +99,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # of a chunk and of a range: several are processed at once
+    size = max(scratch.block // 2, 1)  # chunks and ranges are smaller than a block: several are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
@@ -157,7 +157,7 @@ def _join_range(
     problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
 ) -> None:
     """Writes the suffix node of each n-gram of a range."""
-    # Ranges are read one after the other because of the limit on open files.
+    # Ranges are read one at a time because of the limit on open files.
     sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
     lookups = [_load(range_folder).lookups_for(number, len(counted)) for range_folder in counted]
     suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, lookups)
@@ -192,7 +192,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     """
     V = problem.vocabulary_size
     early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
-    # Sorted by the preceding word; sorting each order keeps this order among equal n-grams.
+    # Windows are sorted by the preceding word; the stable sort of each order keeps this order among equal n-grams.
     _, windows_S = sort_with_order(windows[0].astype(np.int64))
     prefixes_S = windows[1, windows_S].astype(np.int64)
     keys, counts, lookups, offsets = [], [], [], []
@@ -238,7 +238,7 @@ def _find_suffixes(
         number: The range.
         counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
-        lookups: The nodes that each range provides for this one, for each order below n.
+        lookups: The nodes that each range provides for this range, for each order below n.
     """
     V = problem.vocabulary_size
     first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
@@ -276,7 +276,7 @@ def _assemble(
 
 
 def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
-    """Splits an array of the n-grams of all orders by order."""
+    """Splits an array that covers the n-grams of all orders into one array per order."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
 

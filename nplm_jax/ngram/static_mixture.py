@@ -1,8 +1,8 @@
 """Static linear interpolation of back-off models into a single back-off model, like SRILM's `ngram -mix-lm`.
 
 The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h) and normalized
-back-off weights; models without the n-gram back off. It equals `mixture.Mixture` for these n-grams but not for others,
-because it has a single back-off weight per context instead of one per model.
+back-off weights. Models without the n-gram back off. The result equals `mixture.Mixture` for these n-grams but not for
+others, because it has a single back-off weight per context instead of one per model.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ class _Member:
 
     Attributes:
         model: The model.
-        union: The node in the mixture of each of the model's n-grams; increasing.
-        nodes: The node in the model of each of the mixture's n-grams, or -1.
-        log_p: log P of each of the mixture's n-grams according to the model, nats.
+        union: For each n-gram of the model, its node in the mixture; increasing.
+        nodes: For each n-gram of the mixture, its node in the model, or -1.
+        log_p: For each n-gram of the mixture, log P according to the model, nats.
     """
 
     model: BackoffModel

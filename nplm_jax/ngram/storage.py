@@ -1,6 +1,6 @@
 """Storage of count-based models as safetensors files with a checksum. The files contain only numbers and text.
 
-The metadata describe the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by name.
+The metadata describe the model as JSON, with objects as `{"class": NAME, ARGUMENT: ...}` and arrays by name.
 A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are also checked.
 
 Dims: V vocabulary, G classes.
@@ -77,13 +77,13 @@ def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return int(value)
     kind = type(value).__name__
     if kind not in CLASSES:
-        raise TypeError(f'{kind}: no class in CLASSES')
+        raise TypeError(f'{kind} is not in CLASSES')
     inner = {x: _describe(getattr(value, x), f'{name}.{x}'.strip('.'), arrays) for x in _arguments(kind)}
     return {'class': kind, **inner}
 
 
 def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Returns the value from its structure; the inverse of `_describe`."""
+    """Builds a value from its structure; the inverse of `_describe`."""
     if isinstance(structure, str):
         return arrays[structure]
     if isinstance(structure, list):
@@ -95,7 +95,7 @@ def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _arguments(kind: str) -> list[str]:
-    """Returns the constructor arguments of a class, which are also attributes of its objects."""
+    """Returns the constructor arguments of a class, which are also attributes of its instances."""
     return list(inspect.signature(CLASSES[kind]).parameters)
 
 
@@ -110,11 +110,11 @@ def _check_model(model: Any) -> int:
         _check_vector('log_p_V', model.log_p_V, 'f', size)
         _check_vector('unseen_p_G', model.unseen_p_G, 'f', num_classes)
         return size
-    _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'of an unknown class')
+    _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'unknown class')
     bins, weights_QxM = model.bins, model.weights_QxM
     size = _check_table(bins.table)
-    _check(bins.table.n == 3 and len(model.models) == 4, 'not a mixture of four models by the bins of trigrams')
-    _check(all(_check_backoff(part) == size for part in model.models), 'models of different words')
+    _check(bins.table.n == 3 and len(model.models) == 4, 'not a mixture of four models with trigram bins')
+    _check(all(_check_backoff(part) == size for part in model.models), 'models with different vocabulary sizes')
     _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1, 0, bins.num_bins - 1)
     _check_vector('weights', weights_QxM.reshape(-1), 'f', bins.num_bins * 4)
     return size
@@ -124,7 +124,7 @@ def _check_backoff(model: Any) -> int:
     """Checks a back-off model and returns its number of words."""
     _check(isinstance(model, BackoffModel), 'not a back-off model')
     size, n = _check_table(model.table), model.n
-    _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} of n-grams')
+    _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} orders of n-grams')
     _check(n - 1 <= len(model.log_b) <= model.table.n, f'{len(model.log_b)} orders of back-off weights')
     for name, series in (('log_p', model.log_p), ('log_b', model.log_b)):
         for k, values in enumerate(series, start=1):
@@ -140,7 +140,7 @@ def _check_table(table: Any) -> int:
     """Checks that n-grams are sorted and distinct and that their contexts exist. Returns the number of words."""
     _check(isinstance(table, NgramTable) and table.n >= 1, 'no n-grams')
     size = table.vocabulary_size
-    _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words, and not {size!r}')
+    _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words instead of {size!r}')
     for k, keys in enumerate(table.keys, start=1):
         _check(table.size(k - 1) * size < 2**63, f'the n-grams of order {k} cannot be packed')
         _check_vector(f'keys.{k}', keys, 'i', low=0, high=table.size(k - 1) * size - 1)
@@ -157,9 +157,9 @@ def _check_vector(
 ) -> None:
     """Checks the shape, the kind of dtype and the range of an array."""
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
-    _check(is_vector and size in (None, len(values)), f'{name} has a wrong shape or type')
+    _check(is_vector and size in (None, len(values)), f'{name} has the wrong shape or dtype')
     for chunk in chunks(values):
-        _check(bool(((chunk >= low) & (chunk <= high)).all()), f'{name} has a number out of range')  # or NaN
+        _check(bool(((chunk >= low) & (chunk <= high)).all()), f'{name} has a value out of range or NaN')
 
 
 def _check(condition: bool, what: str) -> None:

@@ -10,8 +10,8 @@ from nplm_jax.utils.errors import require
 def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """Estimates P(w | h) = (c(h w) + delta) / (c(h) + delta |V|) with contexts h of n-1 words, in back-off form.
 
-    delta=0 is maximum likelihood: words that never follow a seen context have probability zero (-inf). After contexts
-    that do not occur in training, the distribution is uniform, the limit for small delta.
+    delta=0 is maximum likelihood: words that never follow a seen context have probability zero (-inf). The distribution
+    is uniform after contexts that do not occur in training, which is the limit for small delta.
 
     Args:
         counts: Counts of order n.
@@ -22,7 +22,7 @@ def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """
     require(delta >= 0, 'delta', delta, 'must be 0 (maximum likelihood) or more')
     size, n = counts.table.vocabulary_size, counts.table.n
-    # Below order n the model is uniform; back-off between these orders has weight one.
+    # The model is uniform below order n; the back-off weights between these orders are one.
     log_p = [np.full(counts.table.size(k), -np.log(size)) for k in range(1, n + 1)]
     log_b = [np.zeros(counts.table.size(k)) for k in range(1, n)]
     totals, contexts = counts.totals(n), counts.table.prefixes(n)
@@ -35,9 +35,9 @@ def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
 
 
 def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffModel:
-    """Estimates relative frequencies after the longest context, of at most n-1 words, that occurs in training.
+    """Estimates relative frequencies given the longest context of at most n-1 words that occurs in training.
 
-    P(w | h) = c(h w) / c(h) where c(h) > 0, else P(w | h without its oldest word). The probabilities sum to one; a
+    P(w | h) = c(h w) / c(h) where c(h) > 0, else P(w | h without its oldest word). The probabilities sum to one. A
     word that never follows the context has probability zero (-inf).
 
     Args:

@@ -1,1 +1,1 @@
-"""Output layers: from features to P(w) and the training loss."""
+"""Output layers, which map features to P(w) and the training loss."""

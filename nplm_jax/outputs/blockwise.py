@@ -1,6 +1,6 @@
 """Exact softmax cross-entropy and its gradients, computed in blocks of examples without a V x B array.
 
-The scores y = b + sum of weights @ inputs are a sum of linear terms, U a and W x in the paper's network.
+The scores y = b + sum of weights @ inputs are sums of linear terms: U a and W x in the paper's network.
 
 Dims: V vocabulary (this device's words if they are divided), B batch, D inputs of a term, J inputs of all terms
 concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples per block.
@@ -43,9 +43,9 @@ def blockwise_cross_entropy(
     """Computes the mean of -log P(target) and its gradients, `block_size` examples at a time.
 
     The loss, and its gradients with respect to weights, inputs and b, equal those of the mean `softmax.cross_entropy`.
-    They take three matrix products per block. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target);
+    Each block takes three matrix products. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target);
     then dNLL/dy = G / s, dNLL/d input = W^T G / s and dNLL/dW = G (input / s)^T. The factor 1 / s multiplies the small
-    input and never the large G.
+    input instead of the large G.
 
     On a CPU, these products are fastest if words are the last axis of the weights in memory; see
     `distributed.constraints.vocab_minor_layout`.
@@ -78,7 +78,7 @@ def blockwise_distillation(
 ) -> tuple[Array, Array]:
     """Computes the mean cross-entropy with the distribution (1 - weight) onehot(target) + weight q in blocks.
 
-    q is the distribution of the teachers, B x V; only one block of it is in memory at a time. In the notation of
+    q is the distribution of the teachers, B x V; only one block of q is in memory at a time. In the notation of
     `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
@@ -145,12 +145,12 @@ def _loss_and_gradients(
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # One matrix for all terms: a product with only the few columns of U runs at half the speed, and adding b separately
-    # takes another pass over y.
+    # All terms share one matrix: a product with only the few columns of U runs at half the speed, and adding b
+    # separately takes another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
-    # Padding examples in the last block have zero inputs, also for b, and contribute nothing to any gradient.
+    # Padding examples in the last block have zero inputs, including those for b, and contribute to no gradient.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
     taught = () if teaching is None else teaching.teachers.features
 
@@ -185,7 +185,7 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
     """
     finfo, remainder_V, rows = jnp.finfo(precision), b_V, []
     for _ in range(BIAS_TERMS[precision]):
-        # reduce_precision rather than a cast to bfloat16 and back, because XLA may drop a pair of casts.
+        # Uses reduce_precision instead of a cast to bfloat16 and back, because XLA may remove a pair of casts.
         rounded_V = jax.lax.reduce_precision(remainder_V, finfo.nexp, finfo.nmant)
         rows.append(rounded_V.astype(precision))
         remainder_V = remainder_V - rounded_V
@@ -212,7 +212,7 @@ def _block(
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
     losses: Any = nll_S
-    target_share_S = normaliser_S  # times the probability to learn for the target
+    target_share_S = normaliser_S  # times the probability of the target in the learned distribution
     if teaching is not None:
         weight = teaching.weight
         q_SxV = teaching.teachers.replace(features=features).probabilities(teaching.precision)

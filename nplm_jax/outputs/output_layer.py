@@ -36,8 +36,8 @@ class Tables(NamedTuple):
 
     Attributes:
         words: Tables with one row per output word, other than the output matrices and b. A mesh divides their rows.
-        others: Tables whose rows are something else, such as positions or word classes. Every device holds them in
-            full.
+        others: Tables whose rows represent something else, such as positions or word classes. Every device holds them
+            in full.
         units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out);
             optimizers such as Muon need the distinction.
     """
@@ -95,10 +95,10 @@ def view_rows(params: Params, tables: Iterable[str], rows: Rows) -> View:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputLayer(Component, abc.ABC):
-    """P(w | features) over V words, and its training loss.
+    """The distribution P(w | features) over V words, and its training loss.
 
     Attributes:
-        takes_new_words: Whether words can be added by appending rows, because P(w) depends only on one row per word.
+        takes_new_words: Whether words can be added by appending one row per word.
         tables: The layer's tables other than the output matrices and b. `loss` receives the same rows of every table
             with one row per output word.
     """

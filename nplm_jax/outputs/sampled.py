@@ -1,4 +1,4 @@
-"""Sampled losses, whose sampled words are shared by the whole batch: importance sampling (section 5.2) and NCE.
+"""Losses with samples shared by the whole batch: importance sampling (section 5.2) and NCE.
 
 Dims: V vocabulary, B batch, S samples.
 
@@ -113,7 +113,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the loss, a float32 scalar in nats per word: here the estimated mean NLL.
+        """Returns the loss, a float32 scalar, nats per word: in this class, the estimated mean NLL.
 
         Args:
             corrected_logits_SxB: y - log P(included) of the samples.
@@ -126,8 +126,8 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
-    The loss is a binary classification of targets against samples, with logits y - log P(included). Since y stands for
-    log P(w), training drives the normaliser towards one (self-normalisation).
+    The loss is the cross-entropy of a binary classifier of targets and samples, with logits y - log P(included). Since
+    y stands for log P(w), training drives the normaliser towards one (self-normalisation).
     """
 
     def sampled_loss(
@@ -160,12 +160,12 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
     cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
     possible_V = inclusion_prob_V > 0
     if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # words that are never drawn would have no gradient
-        least = 1.5 / unit  # more than the rounding of an edge
+        least = 1.5 / unit  # exceeds the rounding error of an edge
         small_V = possible_V & (inclusion_prob_V < least)
         missing = (least - inclusion_prob_V[small_V]).sum()
         scale = 1 - missing / inclusion_prob_V[~small_V].sum()
         cumulative_V = _round_edges(np.where(small_V, least, scale * inclusion_prob_V), num_samples, unit)
-    with np.errstate(divide='ignore'):  # from the rounded edges, so they are the exact probabilities of `draw`
+    with np.errstate(divide='ignore'):  # the rounded edges give the exact probabilities of `draw`
         log_inclusion_prob_V = np.log(np.diff(cumulative_V, prepend=0) / unit)
     return ProposalDistribution(jnp.asarray(cumulative_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
@@ -205,7 +205,7 @@ def _estimated_nll(
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """Returns log(1 + exp x), stable. `jax.nn.softplus` is more precise than needed and twice as slow on a CPU."""
+    """Returns log(1 + exp x) without overflow. `jax.nn.softplus` is more precise and half as fast on a CPU."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 

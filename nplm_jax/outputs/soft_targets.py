@@ -1,4 +1,4 @@
-"""Interface of soft targets: distributions of teachers that a loss learns in addition to the targets.
+"""Interface of soft targets: distributions of teachers that a network learns in addition to the targets.
 
 The student learns (1 - weight) onehot(target) + weight q. `models.distilled` implements q.
 
@@ -33,7 +33,7 @@ class SoftTargets(Protocol):
         """Returns q, B x V, float32.
 
         Args:
-            precision: The precision of the factors of products over V, in layers with a softmax.
+            precision: The precision of the factors in matrix products over V, for layers with a softmax.
         """
 
     def of_candidates(

@@ -21,7 +21,7 @@ AddWords = Callable[[Sums, jax.Array, jax.Array], Sums]
 
 
 class Scorer:
-    """Computes scores y of words from their rows: here b + the sum of the output matrices times their features."""
+    """Computes the scores y of words from their rows: by default, b + the sum of the output matrices times features."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
         """Returns the scores of the words with rows in `params`, V x B, float32."""
@@ -39,7 +39,7 @@ TEACHER_WEIGHT = 0.5  # default of output.teacher_weight
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Softmax(OutputLayer):
-    """P(w) = exp(y_w) / sum over all words of exp(y). Subclasses define the training loss.
+    """The softmax P(w) = exp(y_w) / sum over all words of exp(y). Subclasses define the training loss.
 
     Attributes:
         scorer: Computes y.
@@ -112,14 +112,14 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
             return sums
         return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
 
-    # Other scorers may read further tables of words, which are not divided here.
+    # Other scorers may read additional word tables, which are not divided here.
     rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR else V
     in_cache, at_once = (functools.partial(in_parts, rows) for rows in (rows_in_cache, V))
     return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)
 
 
 def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Computes exp(y - m), R x B, where m is the largest score of these and all earlier words, or 0 if it is infinite.
+    """Computes exp(y - m), R x B, where m is the largest score so far, or 0 if the largest score is infinite.
 
     Args:
         max_B: The largest score of the earlier words.
@@ -175,7 +175,7 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        precision: The precision of the factors of products over V, in layers with a softmax.
+        precision: The precision of the factors in matrix products over V, for layers with a softmax.
     """
     if (scorer := scorer_of(layer)) is None:
         return jnp.exp(layer.log_probabilities(params, features))

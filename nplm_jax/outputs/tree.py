@@ -54,7 +54,7 @@ class TreeSoftmax(ExactSparseLayer):
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
         """See `OutputLayer.init`. Node biases reproduce the word probabilities of `bias_V`."""
-        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: rows are not words')
+        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: rows are nodes')
         signs_VxRxD = self.nodes.signs_VxRxD
         has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
         mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]
@@ -77,7 +77,7 @@ class TreeSoftmax(ExactSparseLayer):
         signs_BxRxD = jnp.asarray(self.nodes.signs_VxRxD, jnp.float32)[targets_B]
         y_BxRxD = softmax.gathered_scores(view.examples, features).reshape(signs_BxRxD.shape)
         log_p_BxRxD = jnp.where(signs_BxRxD == 0, 0.0, jax.nn.log_sigmoid(signs_BxRxD * y_BxRxD))
-        log_p_BxR = jnp.where(signs_BxRxD[:, :, 0] == 0, -jnp.inf, log_p_BxRxD.sum(axis=2))  # -inf: no such leaf
+        log_p_BxR = jnp.where(signs_BxRxD[:, :, 0] == 0, -jnp.inf, log_p_BxRxD.sum(axis=2))  # -inf for missing leaves
         return -jax.nn.logsumexp(log_p_BxR, axis=1)
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
@@ -91,5 +91,5 @@ class TreeSoftmax(ExactSparseLayer):
             log_p_SxB = (log_p_NxB[:, None, :] + branches_Nx2xB).reshape(len(is_leaf_S), -1)
             leaves.append(log_p_SxB[is_leaf_S])
             log_p_NxB = log_p_SxB[~is_leaf_S]
-        log_p_RVxB = jnp.concatenate([*leaves, jnp.full_like(y_TxB[:1], -jnp.inf)])  # the last: no such leaf
+        log_p_RVxB = jnp.concatenate([*leaves, jnp.full_like(y_TxB[:1], -jnp.inf)])  # last row: missing leaves
         return jax.nn.logsumexp(log_p_RVxB[self.nodes.leaves_VxR], axis=1).T

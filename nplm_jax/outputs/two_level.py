@@ -35,7 +35,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
         vocabulary_size: V. Arrays padded for a mesh have more rows.
     """
 
-    num_shortlist: CountOrZero = key(1000, 'number of most frequent words that each form a class of their own')
+    num_shortlist: CountOrZero = key(1000, 'number of most frequent words that form single-word classes')
     classes: Count = key(500, 'maximum number of equally sized classes of the other words')
     vocabulary_size: int = internal(0)
     tables = Tables(others=(CLASSES,))
@@ -45,7 +45,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
         V = len(vocabulary)
         allowed = f'must be below {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
-        allowed = f'must be {V - self.num_shortlist:,} or less, the number of words outside output.num_shortlist'
+        allowed = f'must be at most {V - self.num_shortlist:,}, the number of words outside output.num_shortlist'
         require(self.classes <= V - self.num_shortlist, 'output.classes', self.classes, allowed)
         return dataclasses.replace(self, vocabulary_size=V)
 

@@ -24,7 +24,7 @@ Codes = Sequence[Sequence[str]]  # for each word, the codes of its leaves, such 
 class Tree:
     """A binary tree whose leaves are words, numbered breadth first.
 
-    Trees are compared by digest, which lets equal trees share compiled programs.
+    Trees are compared by digest, so equal trees share compiled programs.
 
     Attributes:
         digest: A checksum of the tree.
@@ -52,7 +52,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
             lines `word<TAB>code` or `word<TAB>code code ...`.
 
     Raises:
-        BadInput: The file is missing or malformed, lacks a word, or has a word twice.
+        BadInput: The file is missing or malformed, lacks a word, or contains a word twice.
     """
     if source == 'huffman':
         return [[code] for code in huffman(vocabulary.counts)]

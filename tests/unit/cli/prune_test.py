@@ -199,7 +199,9 @@ def test_probabilities_that_do_not_sum_to_one_are_refused(lm, tmp_path, nplm_com
     nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={limited}')
     with pytest.raises(SystemExit):
         cli.main(['prune', str(limited), '--entropy=1e-9', f'--output={output}'])
-    message = '--entropy=1e-09: needs probabilities that sum to one, as those of a file whose words are limited do not'
+    message = (
+        '--entropy=1e-09: requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
+    )
     assert lines()[1] == [message] and not output.exists()
 
 
