@@ -111,7 +111,7 @@ class CheckpointStore:
             raise failure
 
     def _check_space(self, step: int, arrays: Any) -> None:
-        """Raises Resumable if disk space is insufficient. Without it, a full disk causes tracebacks of TensorStore."""
+        """Raises Resumable if disk space is insufficient. On a full disk, TensorStore would print tracebacks."""
         num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
