@@ -49,7 +49,7 @@ def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: lis
 
 
 def in_lines(stderr: str) -> str:
-    """Returns stderr with JAX's message about a lost process cut to one line, or omitted if the program reports it."""
+    """Returns stderr with JAX's message about a lost process as one line, or without it if the program reports it."""
     found = _FATAL.search(stderr)
     if found is None or 'Traceback' in stderr[found.start() :]:
         return stderr

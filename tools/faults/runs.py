@@ -244,7 +244,7 @@ def reported(folder: pathlib.Path) -> int:
 
 
 def said(stderr: str, folder: pathlib.Path) -> str:
-    """The last line, without what differs from run to run, `folder` as DIR; every line where there is a traceback."""
+    """Returns the last line of stderr, without varying parts and with `folder` as DIR; all lines of a traceback."""
     stderr = stderr.replace(str(folder), 'DIR')
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr

@@ -51,7 +51,7 @@ PARTS = ('start', 'middle', 'end')
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--minutes', type=study.positive(float), help='duration; default: print the committed results')
+    parser.add_argument('--minutes', type=study.positive(float), help='duration [min]; default: print the results')
     parser.add_argument('--visitors', type=study.positive(int), default=20, help='number of concurrent visitors')
     parser.add_switch('--no_training', 'serve without a concurrent training')
     parser.add_argument('--workdir', default='', help='folder that keeps the runs; default: a temporary folder')
