@@ -60,7 +60,7 @@ def components() -> str:
             for key in component_keys(kind, name):
                 keys.setdefault(key, []).append(shown)
         blocks += [f'### {kind}', f'The default is `{components.default}`.']
-        blocks += [table(['component', 'what it is', 'keys'], rows), _key_table(keys)]
+        blocks += [table(['component', 'description', 'keys'], rows), _key_table(keys)]
     return '\n\n'.join(filter(None, blocks))
 
 
@@ -141,7 +141,7 @@ def modules() -> str:
             path = file.relative_to(ROOT).as_posix()
             summary = (ast.get_docstring(ast.parse(file.read_text())) or '').partition('\n')[0]
             rows.append([f'[{path}](../../{path})', escape_cell(summary)])
-        parts.append(f'## {room}\n\n{table(["module", "what it has"], rows)}')
+        parts.append(f'## {room}\n\n{table(["module", "description"], rows)}')
     return '\n\n'.join(parts)
 
 

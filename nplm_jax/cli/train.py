@@ -51,7 +51,7 @@ def add_config(parser: Parser) -> None:
 
 
 def start(typed: Sequence[str], flags: Sequence[str]) -> None:
-    """Runs what launch.py runs with the given flags.
+    """Runs launch.py in this process with the given flags.
 
     Args:
         typed: The command of nplm and its words, for the results and the message on how to resume.

@@ -53,7 +53,8 @@ def wheel(data: bytes) -> bytes:
 def index(served: bytes, sent: int) -> Iterator[tuple[str, threading.Event]]:
     """Serves a package index that announces all of `served` but stops, or stalls, after `sent` bytes.
 
-    Yields: its address; what is set once it has sent them.
+    Yields:
+        The address, and an event that is set once the bytes have been sent.
     """
     reached, over = threading.Event(), threading.Event()
 

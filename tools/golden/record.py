@@ -208,7 +208,7 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
     """Returns the config of a case. For a small case, writes its text into `folder`.
 
     Args:
-        case: one of CASES, or BROWN.
+        case: One of CASES, or BROWN.
         folder: The folder of the text.
 
     Returns:
@@ -229,7 +229,7 @@ def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, 
     """Runs one case in a temporary folder.
 
     Args:
-        case: one of CASES, or BROWN.
+        case: One of CASES, or BROWN.
         sampling: Whether to sample text too, which takes a second to compile.
 
     Returns:

@@ -54,7 +54,8 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
         file: The value of --config.
         keys: Words of the form --config.KEY=VALUE.
 
-    Raises: BadInput The file, row or key does not exist.
+    Raises:
+        BadInput: The file, row or key does not exist.
     """
     require(bool(file), '--config', file, 'must be given, for example configs/brown.py:mlp9')
     words = command_line.find_configs(['launch.py', f'--config={file}', *keys])
@@ -72,7 +73,8 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
     """Returns overrides for four evaluations per epoch, unless the user sets train.evaluate_every.
 
-    Raises: BadInput if the config does not give the number of training words.
+    Raises:
+        BadInput: The config does not set the number of training words.
     """
     if 'train.evaluate_every' in overridden:
         return []

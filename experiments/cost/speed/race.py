@@ -51,7 +51,8 @@ def define(parser: study.StudyParser) -> None:
 def entered(named: Sequence[str] | None) -> list[str]:
     """Returns the contestants: the named ones, or else all installed ones.
 
-    Raises: ModuleNotFoundError A named contestant is not installed.
+    Raises:
+        ModuleNotFoundError: A named contestant is not installed.
     """
     for name in named or ():
         importlib.import_module(contestants.package_of(name))
