@@ -17,7 +17,7 @@
     nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
     nplm train brown:mlp9,paper          mlp9 with the paper's recipe, one word per update
     nplm train brown:one_minute,sgd      an LSTM by gradient descent and NCE; also five_minutes and one_hour
-    nplm train brown:mlp9,lstm,nce,adam  components instead of those of mlp9, each with the defaults of its section
+    nplm train brown:mlp9,lstm,nce,adam  other components than those of mlp9, each with its own defaults
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and training times: experiments/paper/table1/README.md, and for recurrent networks
@@ -189,7 +189,7 @@ def get_config(preset: str = '') -> ConfigDict:
         raise BadInput(
             f'configs/brown.py:{preset}',
             f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
-            f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"',
+            f'half; run {mixed}, whose table lists it as "mixed with the trigram, fixed"',
         )
     by_descent = {'sgd': presets.BY_GRADIENT_DESCENT[name]} if name in presets.BY_GRADIENT_DESCENT else {}
     return presets.get_config('brown', preset, _CORPUS, _ALL, _MODIFIERS | by_descent)
@@ -205,7 +205,7 @@ def sweep() -> Iterator[dict[str, Any]]:
 
 
 def search(trial: Any) -> dict[str, Any]:
-    """Returns a point around a window network that gradient descent trains: sizes, dropout, rate and weight decay."""
+    """Returns a trial of a window network trained by gradient descent: sizes, dropout, rate and weight decay."""
     return {
         'train.evaluate_every': 0,  # once per epoch; trials may be pruned at each validation
         'model.m': trial.suggest_int('model.m', 20, 100, log=True),

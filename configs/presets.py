@@ -56,8 +56,8 @@ ROWWISE_ADAM: Preset = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
-VALID_WORDS = 20_000  # words of a validation during training, if all words would take half the time of a pass
-# Steps after training that help the rows of rare words.
+VALID_WORDS = 20_000  # validation words during training, for texts on which all words would take half as long as a pass
+# Steps after training that improve the rows of rare words.
 _AFTER_TRAINING: Preset = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
@@ -129,7 +129,7 @@ NETWORKS: dict[str, Preset] = {
         'train.evaluate_every': 7810,  # five epochs of Brown
         'train.checkpoint_every': 1000,
     },
-    # The tied LSTM over the last 32 words, from zeros for every prediction.
+    # The tied LSTM over windows of 32 words; the state starts from zeros for every prediction.
     'window_lstm': {
         **TIED_LSTM,
         'model.family': 'window_lstm',
@@ -169,9 +169,9 @@ _MOGRIFIER: Preset = {
     'optimizer.row_adaptivity': 0.5,
     'optimizer.learning_rate': 0.008,
 }
-_BROWN = 800_000  # its training words
-_SMOOTHED_WORDS = 1_500_000  # training words up to which suffix smoothing gains: on Brown, but not on WikiText-2
-# By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay.
+_BROWN = 800_000  # training words of Brown
+_SMOOTHED_WORDS = 1_500_000  # maximum training words for suffix smoothing, which helps on Brown but not on WikiText-2
+# Keyed by `_equivalent_passes`, for interpolation: dropout of features, of the output and of words, and weight decay.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
     2.4: (0.0, 0.0, 0.0, 0.2),  # one_minute
@@ -224,7 +224,7 @@ BY_GRADIENT_DESCENT: dict[str, Preset] = {
 def with_paper(
     presets: Mapping[str, Preset], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Preset]:
-    """Adds `paper.*` to the presets whose perplexities the paper prints; they are evaluated on all words.
+    """Adds `paper.*` to presets whose perplexities are in the paper. These presets are evaluated on all words.
 
     Args:
         presets: The keys of each preset.
@@ -251,7 +251,7 @@ def get_config(
     modifiers: Mapping[str, Preset] = {},
     default: str = '',
 ) -> ConfigDict:
-    """Returns the config of a preset of a corpus, in which components replace their sections.
+    """Returns the config of a preset of a corpus. Named components replace those of the preset.
 
     Args:
         corpus: The name of the config file without .py, such as `brown`.

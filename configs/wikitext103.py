@@ -7,7 +7,7 @@
                                                                    tied_lstm, mogrifier
 
 ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1; nothing is downloaded. Words are
-prepared as those of WikiText-2 (configs/wikitext2.py): as in the literature, with a <p> for its <eos>.
+prepared like those of WikiText-2 (configs/wikitext2.py): as in the literature, with <p> in place of <eos>.
 
 Nobody has run this config on the archive. The losses of `mlp10` and of the better networks are sampled, because the
 vocabulary has 267,735 words.

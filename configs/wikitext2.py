@@ -9,17 +9,17 @@
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
-The words are those of the literature, so that perplexities compare with published ones (of models that do not adapt to
-the test words): in upper and lower case, 33,278 types with the published <unk>, which is <rare> here, and <eos>, which
-is <p> here and ends each line, blank ones too. 2,088,628 training, 217,646 validation and 245,569 test tokens are
-predicted, <p> among them, one stream from line to line.
+The words are those of the literature, so perplexities are comparable with published ones (of models that do not adapt
+to the test words). Words keep their case. The vocabulary has 33,278 types: <rare> is the published <unk>, and <p> is
+the published <eos>, which ends each line, including blank lines. The lines form one stream of 2,088,628 training,
+217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
-Such perplexities compare only with each other; the studies that name this key use it.
+The resulting perplexities are comparable only with each other. The studies that use this setting say so.
 
-A modified Kneser-Ney 5-gram beside a published one: experiments/beyond/wikitext2/README.md. The rows with
---config.corpus.paragraphs=auto and their training times: experiments/paper/table2/README.md, which trains the network
-with output.kind=sampled.
+experiments/beyond/wikitext2/README.md compares a modified Kneser-Ney 5-gram with a published one.
+experiments/paper/table2/README.md has the results and training times with --config.corpus.paragraphs=auto; its network
+is trained with output.kind=sampled.
 """
 
 from ml_collections import ConfigDict

@@ -1,4 +1,4 @@
-"""Audits the committed results: their versions and commits, and the results that should be repeated.
+"""Audits the versions and commits of the committed results, and lists results to repeat.
 
     python -m experiments.audit [--files]
 
@@ -78,7 +78,7 @@ def make(show_files: bool = False) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--files', 'print a row for every result that is not good')
+    parser.add_switch('--files', 'print a row for every result with a fault')
 
 
 if __name__ == '__main__':

@@ -178,9 +178,9 @@ def _known() -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='results of these names; default: *')
-    parser.add_switch('--repeat', 'train again what experiments.audit does not call good')
-    parser.add_switch('--list', 'print what would be trained, and train nothing')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of the names of results; default: *')
+    parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
+    parser.add_switch('--list', 'list the runs to train, and train nothing')
     parser.add_training('runs/studies')
 
 

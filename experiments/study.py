@@ -97,10 +97,10 @@ class StudyParser(Parser):
 
     def add_quick(self, **defaults: Any) -> None:
         """Adds --quick, a half-minute check that a benchmark runs, in which other flags have these defaults."""
-        self.add_switch('--quick', 'check in half a minute that everything runs, in small; its numbers mean nothing')
+        self.add_switch('--quick', 'check in half a minute, at a small size, that everything runs; discard the numbers')
         self._quick = defaults
 
-    def add_until(self, help: str = 'begin nothing after this time of day') -> None:
+    def add_until(self, help: str = 'start nothing after this time of day') -> None:
         """Adds --until, a time of day. The value is in seconds since the epoch; 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
@@ -144,8 +144,8 @@ def run(
 ) -> None:
     """Runs a study: measures, or prints the table of the committed results.
 
-    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone, or with neither the
-    flag `measure_if` nor `--quick`, the table is printed with or without `--show`.
+    With `measure` and `show`, `--show` prints the table and measures nothing. Without `measure`, or with neither the
+    flag `measure_if` nor `--quick`, the table is printed even without `--show`.
 
     Args:
         doc: The module's docstring, which `--help` prints.
@@ -213,7 +213,7 @@ def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput('results', f'are not of the form that this table shows ({error!r})') from error
+        raise BadInput('results', f'do not fit this table ({error!r})') from error
     note = origins.note(files)
     return f'{table}\n\n{note}' if note else table
 

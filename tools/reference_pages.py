@@ -1,6 +1,7 @@
 """The generated parts of the documentation; `python -m tools.reference_pages` writes them into the pages.
 
-Such a part of a page stands between `<!-- NAME: python -m tools.reference_pages writes this -->` and `<!-- end -->`.
+A generated part of a page is enclosed by `<!-- NAME: python -m tools.reference_pages writes this -->` and `<!-- end
+-->`.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 
 OUTPUT_KINDS = tuple(KINDS['output.kind'].paths)
-_PLUGIN = 'optax:lion'  # has the keys of every optimizer that is an import path, and options
+_PLUGIN = 'optax:lion'  # represents optimizers named by import path: their keys, and options
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
@@ -34,7 +35,7 @@ ROOMS = tuple(
 
 
 def config_keys() -> str:
-    """Returns a heading, a sentence and a table for the keys of each section that belong to no component."""
+    """Returns a heading, a sentence and a table of keys for each section, without the keys of components."""
     settings = config.from_config({})
     of_components = {key.name for kind in KINDS for key in component_keys(kind, KINDS[kind].default)}
     keys = [key for key in list_keys(settings) if key.name not in of_components | KINDS.keys()]
@@ -47,7 +48,7 @@ def config_keys() -> str:
 
 
 def components() -> str:
-    """Returns for each key that names a component a table of these, with their keys, and a table of the keys."""
+    """Returns a table of components and a table of their keys for each key that names a component."""
     blocks = []
     for kind, components in KINDS.items():
         keys: dict[Key, list[str]] = {}
@@ -59,19 +60,19 @@ def components() -> str:
             for key in component_keys(kind, name):
                 keys.setdefault(key, []).append(shown)
         blocks += [f'### {kind}', f'The default is `{components.default}`.']
-        blocks += [table(['component', 'what it is', 'keys'], rows), _key_table(keys)]
+        blocks += [table(['component', 'description', 'keys'], rows), _key_table(keys)]
     return '\n\n'.join(filter(None, blocks))
 
 
 def component_keys(kind: str, name: str) -> list[Key]:
-    """Returns the keys of a component, without those of a component in it."""
+    """Returns the keys of a component, excluding keys of nested components."""
     fields = (field for field in key_fields(component_class(kind, name)) if KIND not in field.metadata)
     own = {f'{kind.partition(".")[0]}.{field.name}' for field in fields}
     return [key._replace(value=None) for key in list_keys(config.from_config({kind: name})) if key.name in own]
 
 
 def _key_table(keys: Mapping[Key, Sequence[str]]) -> str:
-    """Returns a table of keys, from the components that have each; '' without keys."""
+    """Returns a table of keys, given the components that have each key; '' without keys."""
     names = [key.name for key in keys]
     rows = []
     for key in sorted(keys, key=lambda key: names.index(key.name)):
@@ -89,7 +90,7 @@ def launch_flags() -> str:
 
 
 def command_table() -> str:
-    """Returns a table with a line for each command of nplm: what it needs, and its other flags."""
+    """Returns a table of the commands of nplm, with their required arguments and other flags."""
     rows = []
     for name, entry in all_commands().items():
         needed, flags = ['nplm', name], []
@@ -108,7 +109,7 @@ def command_table() -> str:
 
 
 def commands() -> str:
-    """Returns for each command of nplm a heading, its description, and a table of its arguments."""
+    """Returns a heading, a description and a table of arguments for each command of nplm."""
     parts = []
     for name, entry in all_commands().items():
         command = entry.parser(name)
@@ -130,7 +131,7 @@ def commands() -> str:
 
 
 def modules() -> str:
-    """Returns a table of the modules of each room, with the first line of their docstrings."""
+    """Returns a table of the modules of each subpackage, with the first lines of their docstrings."""
     parts = []
     for room in ROOMS:
         folder = ROOT / 'nplm_jax' / room
@@ -140,12 +141,12 @@ def modules() -> str:
             path = file.relative_to(ROOT).as_posix()
             summary = (ast.get_docstring(ast.parse(file.read_text())) or '').partition('\n')[0]
             rows.append([f'[{path}](../../{path})', escape_cell(summary)])
-        parts.append(f'## {room}\n\n{table(["module", "what it has"], rows)}')
+        parts.append(f'## {room}\n\n{table(["module", "description"], rows)}')
     return '\n\n'.join(parts)
 
 
 def outputs_of_bodies() -> str:
-    """Returns a table that says which output layers a body can have, also with tied weights where it can tie them."""
+    """Returns a table of the output layers that each body supports, also with tied weights if it can tie them."""
     rows = []
     for body in NETWORKS:
         free, tied = (_outputs_of(body, is_tied) for is_tied in (False, True))
@@ -161,7 +162,7 @@ def outputs_of_bodies() -> str:
 
 
 def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the output matrices by each output layer that a body can have."""
+    """Returns the names of the output matrices for each output layer that a body supports."""
     found = {}
     for kind in OUTPUT_KINDS:
         changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 8}
@@ -180,7 +181,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Returns a text for a cell of a Markdown table."""
+    """Escapes a text for a cell of a Markdown table."""
     return text.replace('|', '\\|').replace('<', '\\<').replace('*', '\\*')
 
 

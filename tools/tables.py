@@ -1,10 +1,10 @@
 """Writes the tables that studies print from committed results into the pages that show them.
 
     python -m tools.tables                        all pages
-    python -m tools.tables experiments/paper      pages whose path begins so
+    python -m tools.tables experiments/paper      pages whose path begins with this
 
-A printed table replaces the table of the page with the same header and most of its row names; a note on the results
-replaces the note after the last of the tables. tests/unit/tables_test.py compares them.
+A printed table replaces the table of the page with the same header and mostly the same row names. A note on the results
+replaces the note after the last table. tests/unit/tables_test.py compares pages and results.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-SCRIPTS = {  # of each page; names that begin with a dot are in its folder
+SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of the page
     'README.md': ['experiments.beyond.frontier.table --summary'],
     'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
     'experiments/paper/table2/README.md': ['.table'],
@@ -83,7 +83,7 @@ def update(page: str, printed: str) -> str:
         found = [match for match in _TABLE.finditer(page) if _cells(match[0].splitlines()[0]) == header]
         if not found:
             raise ValueError(f'no table with the header {" | ".join(header)}')
-        later = [match for match in found if match.start() >= end]  # a study prints its tables in the page's order
+        later = [match for match in found if match.start() >= end]  # a study prints its tables in the order of the page
         old = max(later or found, key=lambda match: _overlap(match[0], names))
         page = page[: old.start()] + table.rstrip() + '\n' + page[old.end() :]
         end = old.start() + len(table.rstrip()) + 1
@@ -95,7 +95,7 @@ def update(page: str, printed: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yields each page with the module and the arguments of a script that prints some of its tables."""
+    """Yields each page with the module and the arguments of each script that prints its tables."""
     for page, scripts in SCRIPTS.items():
         folder = page.rpartition('/')[0].replace('/', '.')
         for script in scripts:

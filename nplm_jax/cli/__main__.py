@@ -22,8 +22,8 @@ Train language models and use them. RUN is the folder of a run created by `nplm 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command named by the first argument.
 
-    Bad input ends in one line and exit code 2, non-finite numbers in one line and exit code 1. If the reader of the
-    output has closed it, the exit code is 1 without a message.
+    Bad input ends in one line and exit code 2, non-finite numbers in one line and exit code 1. If the reader closes the
+    output (a broken pipe), the exit code is 1 without a message.
     """
     prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']

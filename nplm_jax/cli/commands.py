@@ -38,7 +38,7 @@ CORE = {
     'train': Command('nplm_jax.cli.train', 'train the model of a config in a run folder'),
     'generate': Command('nplm_jax.cli.generate', 'generate text with trained models'),
     'score': Command('nplm_jax.cli.score', 'score a text word by word'),
-    'next': Command('nplm_jax.cli.next_words', 'list the most likely next words by model'),
+    'next': Command('nplm_jax.cli.next_words', 'list the most likely next words under each model'),
     'mix': Command('nplm_jax.cli.mix', 'mix trained models: learn the weights and print the perplexity'),
     'compare': Command('nplm_jax.cli.compare', 'compare runs in a table and a figure'),
     'pack': Command('nplm_jax.cli.pack', 'pack a run into one file, which every command accepts'),

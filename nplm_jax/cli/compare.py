@@ -64,8 +64,8 @@ def main(flags: argparse.Namespace) -> None:
     if text:
         scores, marked = score_text(flags.runs, names, text.rstrip('\n').split('\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
-        problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
-        print(f'{problem}; their perplexities are not comparable with its{_advise(runs)}', file=sys.stderr)
+        problem = f'{", ".join(others)}: evaluated on other words or another vocabulary than {names[0]}'
+        print(f'{problem}; perplexities are not comparable{_advise(runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
@@ -81,16 +81,16 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _advise(runs: Sequence[Run]) -> str:
-    """Returns which numbers of runs with different tokens can be compared."""
+    """Describes how runs with different tokens can be compared."""
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are their bits per byte: the test texts differ, or a run has no digest of it'
+        return ', nor are bits per byte, because the test texts differ or have no digest'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return (
         f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
         if unknown
-        else '; bits per byte are'
+        else '; bits per byte are comparable'
     )
 
 

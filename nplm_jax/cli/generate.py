@@ -27,7 +27,7 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
-_WORDS, _TOKENS = 50, 100  # written by default
+_WORDS, _TOKENS = 50, 100  # default lengths
 _TOKENS_PER_WORD = 32  # limit if words are counted, because a text may have no whitespace
 
 

@@ -68,5 +68,5 @@ def make_text(info: Mapping[str, Any], settings: Settings) -> str:
 
 
 def _size(path: Path) -> int:
-    """Returns the bytes of a file, or of all files in a folder."""
+    """Returns the size of a file, or of all files in a folder, in bytes."""
     return sum(file.stat().st_size for file in (path, *path.rglob('*')) if file.is_file())

@@ -22,7 +22,7 @@ CONFIG = config_flags.DEFINE_config_file(
 flags.FLAGS['config'].parser = ConfigParser()
 PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 MINUTES = flags.DEFINE_float(
-    'minutes', None, 'Train for this many minutes the network that suits the text and this machine.'
+    'minutes', None, 'Time budget in minutes, for which a network is chosen to suit the text and this machine.'
 )
 WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME with the overridden keys.')
 DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')

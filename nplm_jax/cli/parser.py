@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_scheduler(self) -> None:
         """Adds --scheduler; see `scheduler.use`."""
-        what = 'of Dask, whose workers score texts of more than 65,536 words; default: this machine'
+        what = 'Dask scheduler whose workers score texts of more than 65,536 words; default: this machine'
         self.add_argument('--scheduler', default='', metavar='tcp://HOST:PORT', help=what)
 
     def add_json(self) -> None:
@@ -183,11 +183,11 @@ class Parser(argparse.ArgumentParser):
             find_modules_here()
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
-            if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank
+            if mistyped := [word for word in positional if word.startswith('--')]:  # argparse allows no space in a flag
                 self._refuse(mistyped)
             flags.runs = positional
             require(bool(flags.runs), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
-        if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
+        if isinstance(figure := getattr(flags, 'figure', ''), str):  # the flag of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
                 require_new('--figure', flags, figure)

@@ -82,7 +82,7 @@ def define(parser: Parser) -> None:
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
     form = (
-        "kenlm: the columns of KenLM's query, then our summary; query: the format of KenLM's query; "
+        "kenlm: the columns of KenLM's query, then the summary of nplm; query: the format of KenLM's query; "
         'sota_lm: the probability of each word and line end'
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
@@ -95,7 +95,7 @@ def main(flags: argparse.Namespace) -> None:
     is_sota_lm, is_query = flags.format == 'sota_lm', flags.format == 'query'
     refused = {'sota_lm': ('json', 'summary', 'open'), 'query': ('json', 'stream', 'open')}
     for name in refused.get(flags.format, ()):
-        require(not getattr(flags, name), f'--{name}', True, f'not with --format={flags.format}')
+        require(not getattr(flags, name), f'--{name}', True, f'cannot be used with --format={flags.format}')
     if is_sota_lm or is_query:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
@@ -110,7 +110,9 @@ def main(flags: argparse.Namespace) -> None:
         problem = "the run's corpus has no paragraph marks, which end lines"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
-            print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
+            print(
+                '--stream: cannot be divided for a model that carries a state; scored on this machine', file=sys.stderr
+            )
         models = models.on_cluster(flags.runs) if flags.scheduler else models
         words, lines = score_texts(models, texts, flags)
     if is_sota_lm:
@@ -155,7 +157,7 @@ def score_texts(
         raise BadInput('stdin', 'holds no words')
     if flags.end:
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
-        require(is_allowed, '--end', True, 'not with --stream: line ends are tokens of the stream')
+        require(is_allowed, '--end', True, 'cannot be used with --stream: line ends are tokens of the stream')
         mark = models.vocabulary.decode(models.line_start.prefix)
         require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
         words = [line_words + mark for line_words in words]
@@ -270,7 +272,7 @@ def read_stdin() -> str:
     """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput('stdin', f'larger than {_MAX_BYTES // 2**20} MB; cut it into parts at line ends')
+        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split it at line ends')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin', 'holds no words')

@@ -27,7 +27,7 @@ def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
     parser.usage = 'nplm train CONFIG[:PRESET] [--config.KEY=VALUE ...] [--flags]'
     add_config(parser)
-    minutes = 'train for N minutes the network that suits the text and this machine; default: the network of CONFIG'
+    minutes = 'time budget in minutes, for which a network is chosen; default: train the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
     trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
     parser.add_argument('--search', metavar='N', help=trials)
@@ -51,7 +51,7 @@ def add_config(parser: Parser) -> None:
 
 
 def start(typed: Sequence[str], flags: Sequence[str]) -> None:
-    """Runs what launch.py runs with the given flags.
+    """Runs launch.py in this process with the given flags.
 
     Args:
         typed: The command of nplm and its words, for the results and the message on how to resume.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 _TYPE_NAMES: Mapping[Any, str] = {int: 'an integer', float: 'a number', bool: 'True or False', str: 'a string'}
-OPTION_TYPES = (bool, int, float, str)  # of a key that a plug-in adds
+OPTION_TYPES = (bool, int, float, str)  # types of the keys that a plug-in adds
 
 
 class Options(dict[str, Any]):

@@ -16,7 +16,7 @@ class Check(NamedTuple):
 
     Attributes:
         allowed: The constraint, for error messages.
-        holds: Returns whether a value is allowed.
+        holds: A function that returns whether a value is allowed.
     """
 
     allowed: str

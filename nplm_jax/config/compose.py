@@ -45,7 +45,7 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ())
 
     Args:
         words: The names of components.
-        where: The key of error messages, such as `configs/brown.py:mlp9,lstm`.
+        where: The key in error messages, such as `configs/brown.py:mlp9,lstm`.
         presets: The names of presets, for error messages.
 
     Raises:

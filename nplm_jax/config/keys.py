@@ -19,7 +19,7 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 
 
 class Key(NamedTuple):
-    """A key of a run."""
+    """A config key of a run, with its value and documentation."""
 
     name: str
     value: Any

@@ -100,7 +100,7 @@ KINDS = {  # by the key that chooses a component; the component's keys are in th
     ),
     'corpus.tokens': Kind(
         'words',
-        'tokenizer (of a tokenized corpus, such as brown, words means whitespace), or the path of a tokenizer.json or '
+        'tokenizer (words means whitespace for a tokenized corpus such as brown), or the path of a tokenizer.json or '
         'SentencePiece *.model',
         'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
         {

@@ -13,14 +13,14 @@ from nplm_jax.utils.errors import require
 SplitSize = Annotated[
     float,
     Check(
-        'must be above 0 and below 1, a fraction of the stream, or 2 or more words',
+        'must be a fraction of the stream, above 0 and below 1, or 2 or more words',
         lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), above 0 and below 1, a fraction of the stream, or 2 or more words',
+        'must be 0 (the rest of the stream), a fraction of the stream, above 0 and below 1, or 2 or more words',
         lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
@@ -96,7 +96,7 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        "words counted to find rare ones: all | train; the paper's figures are consistent with all",
+        "words whose counts determine the vocabulary: all | train; the paper's figures are consistent with all",
         _counts_words,
     )
     train: SplitSize = key(
@@ -134,14 +134,14 @@ class TrainSettings:
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay per update of a running average of the parameters, which becomes the model; starts as a plain mean (1: '
+        'decay per update of the running average of the parameters that becomes the model; starts as a plain mean (1: '
         'remains one); 0: no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts; above 0: a tail average')
     suffix_smoothing: NonNegative = key(
         0.0,
         'smooth the rows of C, U and W after training, before train.calibrate, unless this raises the validation '
-        'perplexity: the training count at which a row and the mean row of words with the same ending weigh equally '
+        'perplexity: the training count at which a row and the mean row of its suffix have equal weights '
         '(training/suffix_smoothing.py); 0: no smoothing, as in the paper',
         _has_row_per_word,
     )
@@ -162,8 +162,8 @@ class TrainSettings:
     evaluate_every: CountOrZero = key(0, 'updates between validations; 0: once per epoch')
     valid_words: CountOrZero = key(
         0,
-        'number of evenly spaced validation words used during training; the finished model is evaluated on eval.words '
-        'words; 0: the words of eval.words',
+        'number of evenly spaced validation words used during training; the finished model is evaluated on eval.words; '
+        '0: same as eval.words',
     )
     sample_words: CountOrZero = key(
         0,

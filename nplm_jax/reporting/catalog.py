@@ -110,7 +110,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """Identifies words, vocabulary and splits. Perplexities are comparable only between runs with equal values.
+        """Identity of words, vocabulary and splits. Perplexities are comparable only between runs with equal values.
 
         The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
         it is the path of the run, which is unique.

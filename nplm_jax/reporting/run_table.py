@@ -15,7 +15,7 @@ _LEGEND = f'{BEST} marks the best of the comparable runs'
 
 
 def check_finished(folders: Sequence[str]) -> None:
-    """Raises BadInput, with the existing finished runs, unless all given runs are finished."""
+    """Raises BadInput, which lists existing finished runs, unless all given runs are finished."""
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):

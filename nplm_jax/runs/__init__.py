@@ -1,1 +1,1 @@
-"""Runs a single experiment; loads, packs, imports and scores with finished ones."""
+"""Runs a single experiment, and loads, packs, imports and scores with finished runs."""

@@ -68,10 +68,10 @@ def _is_of_config(error: AttributeError) -> bool:
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
-    """Returns `get_config`. Raises BadInput unless it accepts a preset if `file` names one, and none otherwise."""
+    """Returns `get_config`. Raises BadInput unless it accepts the preset in `file`, or the lack of one."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no presets; omit the colon and the rest' if colon else 'add a colon and a preset'
+    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:
@@ -174,7 +174,7 @@ def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
     path, _, row = file.partition(':')
     words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
     made = f'{path}:{",".join([*words, name])}'
-    return BadInput(f'--config.{key}', f'selected by a word of --config: --config={made}', value=name)
+    return BadInput(f'--config.{key}', f'must be set by a word of --config: --config={made}', value=name)
 
 
 def _describe(parser: Any) -> str:

@@ -1,4 +1,4 @@
-"""Models given on a command line, over one vocabulary, and tokenization of user texts for them."""
+"""Models named on a command line, which share a vocabulary, and tokenization of user texts for them."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import is_unicode
 
-_MAX_NAMED = 12  # unknown words in a note
+_MAX_NAMED = 12  # maximum number of unknown words listed in a note
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class LoadedModels:
         return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
-        """Returns the models as back-off models. Raises BadInput, which names `flag`, if one has another type."""
+        """Returns the models. Raises BadInput, which names `flag`, unless all of them are back-off models."""
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
@@ -117,7 +117,7 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Returns the words of each text, without joining its words first. Faster than one call per text."""
+        """Returns the words of each text; does not call `unspaced_scripts.join`. Faster than one call per text."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
@@ -198,7 +198,7 @@ class LoadedModels:
             print(warning, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs, by lines if one of the runs does.
+        """Reads the corpus of these runs, line by line if any of them reads lines.
 
         Raises:
             BadInput: The runs have different corpora, or the text has changed.
@@ -210,7 +210,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'its corpus.* differ from {folders[0]}; {_import_advice(folders[0])}',
+                f'its corpus.* settings differ from {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
@@ -252,7 +252,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     vocabulary, models = loaded[0].vocabulary, [one.model for one in loaded]
     for folder, one in zip(folders, loaded):
         difference = one.vocabulary.difference(vocabulary, folders[0])
-        allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
+        allowed = f'only models with the same vocabulary can be mixed; {_import_advice(folders[0])}'
         require(not difference, 'RUN', folder, f'{difference}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     settings = [one.settings for one in loaded]
@@ -281,7 +281,7 @@ def _is_arpa(folder: str) -> bool:
 
 
 def _load(folder: str) -> LoadedModel:
-    """Loads a run like `loading.load`, or an ARPA file with the probabilities of KenLM."""
+    """Loads a run like `loading.load`, or an ARPA file, with the same probabilities as KenLM."""
     if not _is_arpa(folder):
         return loading.load(folder)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)

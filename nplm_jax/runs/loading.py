@@ -34,7 +34,7 @@ Path: TypeAlias = str | os.PathLike[str]
 def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
     """Loads the best model of a run folder, or a packed model, with its settings and vocabulary.
 
-    Reads only the parameters, and neither the corpus nor training states.
+    Reads only the parameters, not the corpus or training states.
 
     Args:
         folder: The run folder or the packed model.
@@ -172,7 +172,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
     Args:
-        run: The folder of a run; or settings; only `corpus.*` is read.
+        run: The folder of a run, or settings. Only `corpus.*` is read.
         tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
 
     Raises:

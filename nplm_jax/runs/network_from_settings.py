@@ -27,7 +27,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
 
     Args:
         settings: The settings.
-        vocabulary: The words, or their number.
+        vocabulary: The vocabulary, or its size.
         platform: The platform of the training devices, for `StreamBody.on` and `resolve_auto`; None for the platform of
             this process. The settings of a started run are already resolved.
 

@@ -16,14 +16,14 @@ from nplm_jax.utils.io import write_atomically
 
 
 def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    """Returns name -> array for the parameters of a network, or for the arrays of a count-based model."""
+    """Returns the parameters of a network, or the arrays of a count-based model, by name."""
     if isinstance(model, NeuralLanguageModel):
         return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
     return storage.flatten(model)[1]
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns member name -> file for the packed model of a finished run.
+    """Returns the files of the packed model of a finished run by member name.
 
     Args:
         folder: The folder of the run.

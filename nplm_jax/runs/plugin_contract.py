@@ -82,7 +82,7 @@ def check_body(network: Network) -> BodyOutput:
         if body.scorer is LINEAR:
             expected = {name: f'float32[{_S}, {T}, {len(width)}]' for name, width in widths.items()}
             contract.require('features', _describe(output.features), expected, 'features S x T x D by output matrix, ')
-        contract.require('features', _describe(output.state), _describe(state), 'a state as start does, ')
+        contract.require('features', _describe(output.state), _describe(state), 'a state like that of start, ')
         contract.require('features', _describe(output.penalty), 'float32[]', 'a penalty, ')
     return output
 
@@ -116,5 +116,5 @@ def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
 
 
 def _describe(tree: Any, dtype: str = '', rows: int | None = None) -> Any:
-    """Returns the types and shapes of a tree, such as `float32[2, 5]`, or those with another type or number of rows."""
+    """Describes the shapes of a tree, such as `float32[2, 5]`. `dtype` and `rows` replace the tree's own."""
     return jax.tree.map(lambda x: f'{dtype or x.dtype}{[*x.shape] if rows is None else [rows, *x.shape[1:]]}', tree)

@@ -11,15 +11,15 @@ import numpy as np
 from nplm_jax.nn import Precision, default_platform, product_precision
 
 _PRECISIONS: tuple[Precision, ...] = ('float32', 'bfloat16')
-MARGIN = 1.3  # by which bfloat16 has to be faster: processors have either less or two to four times the speed
+MARGIN = 1.3  # minimum speedup for bfloat16; on a processor, bfloat16 gains either less or a factor of two to four
 ROUNDS = 7
-SHAPE = 256, 128, 4096  # examples, inputs and words of a product of the output layer: some milliseconds
+SHAPE = 256, 128, 4096  # examples, inputs and words of a product of the output layer, which takes a few milliseconds
 
 
 def native_precision(platform: str | None = None) -> Precision:
-    """Returns the precision that `auto` stands for on a platform; None selects `default_platform`.
+    """Returns the precision that `auto` selects on a platform; None stands for `default_platform`.
 
-    The precision is bfloat16 on accelerators. On a CPU it is the one whose products are faster on this machine.
+    The precision is bfloat16 on accelerators. On a CPU, it is the result of `measure`.
     """
     return measure() if (platform or default_platform()) == 'cpu' else 'bfloat16'
 

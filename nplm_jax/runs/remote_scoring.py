@@ -193,7 +193,7 @@ def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
 
 
 def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: Arrays) -> list[Arrays]:
-    """Applies a method to the words of each chunk after its context, whose size is given."""
+    """Applies a method to the words of each chunk that follow its context; `contexts` has the context sizes."""
     return [(getattr(model, method)(chunk, Span(int(size[0]), len(chunk))),) for chunk, size in zip(chunks, contexts)]
 
 
@@ -221,7 +221,7 @@ def _pack(lists: Sequence[Arrays]) -> dict[str, np.ndarray]:
 
 
 def _unpack(file: pathlib.Path) -> list[list[np.ndarray]]:
-    """Returns the lists of a file."""
+    """Returns the lists in a file; the inverse of `_pack`."""
     with np.load(file, allow_pickle=False) as found:
         numbers = range(len(found.files) // 2)
         return [np.split(found[f'values_{number}'], found[f'ends_{number}'][:-1], axis=-1) for number in numbers]

@@ -29,7 +29,7 @@ TEXT = 'text'  # key of the text's digest; other digests are keyed by config key
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:
-    """Returns path -> SHA-256 for the files of the corpus; None for a corpus returned by a plug-in.
+    """Returns the SHA-256 of each corpus file by path; None for a corpus returned by a plug-in.
 
     Raises:
         BadInput: A file is missing or unreadable.
@@ -40,9 +40,9 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns config key -> SHA-256 for the files and plug-ins that a run depends on; '' for a missing file."""
+    """Returns the SHA-256 of the files and plug-ins that a run depends on, by config key; '' for a missing file."""
     paths = config_lib.user_files(settings)
-    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps its content with the vocabulary
+    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps a copy of the file with the vocabulary
         paths['corpus.tokens'] = name
     files = {key: expand(key, path) for key, path in paths.items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
@@ -66,7 +66,7 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 
 
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
-    """Returns config key -> SHA-256 for the modules of plug-ins; see `plugins.digest`.
+    """Returns the SHA-256 of the modules of plug-ins, by config key; see `plugins.digest`.
 
     Modules of installed packages are skipped: their versions may change, like that of JAX.
 

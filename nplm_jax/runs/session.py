@@ -262,7 +262,7 @@ def _postprocessing(progress: Progress) -> dict[str, Any]:
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
-    """Returns flattened key -> value for the keys that the network lowered to fit a small vocabulary."""
+    """Returns the keys that the network lowered to fit a small vocabulary, with their new values."""
     used = {key.name: key.value for key in list_keys(network.output, 'output.')}
     now = config_lib.to_flat(settings)
     return {key: value for key, value in used.items() if value != now[key]}

@@ -15,7 +15,7 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # at most; determines the number of passes over the words
+UPDATES = 20_000  # maximum; determines the number of passes over the words
 # Differences from the defaults: a small window network over characters.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,

@@ -56,7 +56,7 @@ def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
     network = runpy.run_path(path).get('network')
     if not callable(network):
-        raise BadInput('--minutes', f'{path} defines no network(width, passes, words), as configs/text.py does')
+        raise BadInput('--minutes', f'{path} must define network(width, passes, words), like configs/text.py')
     return network
 
 
@@ -87,7 +87,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     path = folder / MINUTES
     if not workdir.has_trained(folder):
         return None
-    problem = 'the run there was begun without --minutes; give another folder'
+    problem = 'contains a run that was started without --minutes; choose another folder'
     require(path.exists(), '--workdir', str(folder), problem)
     record = read_json(path)
     try:
@@ -95,8 +95,8 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
     except (AttributeError, TypeError, BadInput):
         is_whole = False
-    require(is_whole, '--workdir', str(folder), f'its {MINUTES} is damaged; give another folder')
-    allowed = f'must be {choice.minutes:g}, with which the run in {folder} was begun; or give another --workdir'
+    require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
+    allowed = f'must be {choice.minutes:g}, as at the start of the run in {folder}; or choose another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -162,7 +162,7 @@ def choose(
     passes = plan.updates * budget.batch_size / words
     if passes < 1:
         least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
-        allowed = f'must be {least:.2g} or more, for one pass over the {words:,} training words with {width} units'
+        allowed = f'must be {least:.2g} or more for one pass over the {words:,} training words with {width} units'
         raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),
@@ -175,7 +175,7 @@ def choose(
     keys = {key: value for key, value in keys.items() if key not in typed}
     rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
     has_choice = len(budget.widths) > 1
-    rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
+    rule = f', the widest that trains on {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     time_used = f'in {minutes:g} minutes of training'
     if plan.updates == budget.most_updates:
         time_used = f'in less than {minutes:g} minutes, because more epochs would not help'
@@ -196,7 +196,7 @@ def config_for_budget(
 
     Args:
         config: The config of any preset, with the typed keys.
-        file: Its file, and the words after the colon. The components named by these words are kept.
+        file: The value of --config. The components named by the words after its colon are kept.
         typed: The values of the keys that the user typed.
         minutes: The training time.
         folder: The folder of the run.
@@ -217,6 +217,6 @@ def config_for_budget(
     if is_new:
         with workdir.claimed(folder, settings):
             is_unchanged = _recorded(folder) == recorded
-            require(is_unchanged, '--workdir', str(folder), 'another process has just begun the run there; run again')
+            require(is_unchanged, '--workdir', str(folder), 'another process has just started this run; run again')
             write_choice(folder, choice)
     return config_lib.to_config(settings), corpus

@@ -28,7 +28,7 @@ from nplm_jax.training.training_run import out_of_memory_as_bad_input
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/beyond/frontier/README.md
-MAX_PASSES = 30  # measured there too
+MAX_PASSES = 30  # also measured there
 _STRETCH = 1.05  # factor by which training may exceed the time to complete the first pass
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows like width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
@@ -119,11 +119,11 @@ class Budget:
 
     @property
     def most_updates(self) -> int:
-        """The maximum number of updates, those of MAX_PASSES."""
+        """The maximum number of updates: the number in MAX_PASSES."""
         return self.updates(MAX_PASSES)
 
     def settings(self, width: int) -> Settings:
-        """Returns the settings of the network of a width, for one pass."""
+        """Returns the settings of the network with a width, for one pass."""
         return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def plan(self, width: int) -> Plan:
@@ -141,7 +141,7 @@ class Budget:
         return Plan(min(updates, self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
-        """Returns whether the budget covers one epoch at a width and, if widths compete, enough words to justify it."""
+        """Returns whether the budget covers one epoch at a width and, unless the width is fixed, enough words."""
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
         return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 

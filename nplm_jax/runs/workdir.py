@@ -72,7 +72,7 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
-            # Files that a killed start may have left.
+            # Files that a killed start may have left behind.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *user_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is not empty and not a run; choose another folder', value=folder)
@@ -161,7 +161,7 @@ def _read_config(folder: pathlib.Path) -> Settings:
 def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
     """Returns the settings in config.json without importing plug-ins. See `_read_json` for `remedy`."""
     record = _read_json(folder / CONFIG, remedy)
-    try:  # fails for undamaged folders too: written by another version, or a plug-in is missing
+    try:  # also fails for undamaged folders written by another version or without their plug-in
         return from_record(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
@@ -196,7 +196,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     ensure_folder(folder, settings)
     with locked(folder):
         try:
-            ensure_folder(folder, settings)  # again: another process may have claimed it meanwhile
+            ensure_folder(folder, settings)  # again: another process may have claimed the folder in the meantime
             yield
         finally:
             if is_new and not any(path.name != '.lock' for path in folder.glob('*')):

@@ -7,7 +7,7 @@ minimise the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
 Dims: V vocabulary, G groups, T words.
 
 References:
-    Guo et al., On calibration of modern neural networks, 2017: the bias of vector scaling, here shared by a group.
+    Guo et al., On calibration of modern neural networks, 2017: vector scaling; here only its bias, shared by a group.
 """
 
 import jax
@@ -24,7 +24,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
 from nplm_jax.utils.errors import NonFiniteError
 
-MAX_WORDS = 50_000  # maximum number of validation words used for the fit, spread evenly
+MAX_WORDS = 50_000  # maximum number of validation words used for the fit, evenly spaced
 _MIN_PROBABILITY = 1e-30  # lower bound of group probabilities, which may underflow to zero in float32
 
 
@@ -33,7 +33,7 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
 
     Args:
         model: The model.
-        data: The corpus: training words for the counts, and validation words for the fit.
+        data: The corpus. The counts come from its training words; the fit uses its validation words.
 
     Raises:
         NonFiniteError: A probability is not finite.

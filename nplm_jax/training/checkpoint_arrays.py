@@ -1,4 +1,4 @@
-"""Reading and checksums of checkpoint arrays."""
+"""Functions that read and checksum the arrays of checkpoints."""
 
 import json
 import pathlib
@@ -11,14 +11,14 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 Tree = TypeVar('Tree')
-_CACHE_BYTES = 2**24  # cache for the index, which TensorStore would otherwise read again for each array
+_CACHE_BYTES = 2**24  # cache of the index, which TensorStore would otherwise reread for each array
 
 
 def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
     """Reads an item of a checkpoint with TensorStore.
 
-    Orbax reads all arrays in one event loop and closes it at the first error. Each remaining response of TensorStore's
-    threads then prints a traceback. This function waits for all responses instead.
+    Orbax reads all arrays in one event loop and closes the loop at the first error. Every later response from
+    TensorStore's threads prints a traceback. This function waits for all responses instead.
 
     Args:
         folder: The folder of the item.
@@ -50,7 +50,7 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
 
 
 def _wait_for_all(futures: list[Any]) -> list[Any]:
-    """Returns the results of futures. Waits for all of them before raising the first error."""
+    """Waits for all futures, then returns their results or raises the first error."""
     for future in futures:
         future.exception()
     return [future.result() for future in futures]

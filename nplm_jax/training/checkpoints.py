@@ -27,12 +27,12 @@ CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
 class CheckpointStore:
-    """The checkpoints of a run: training state, best parameters and progress, by update number.
+    """The checkpoints of a run by update number: training state, best parameters and progress.
 
     Saves are asynchronous and atomic: Orbax writes in background threads, and killing the process during a save does
-    not damage earlier checkpoints. Checksums detect damaged checkpoints, in which case the previous one is used. Arrays
-    are saved unsharded and without padding, so checkpoints can be restored on any number of devices. In multi-process
-    runs, only the first process saves.
+    not damage earlier checkpoints. Checksums detect damaged checkpoints, which are skipped. Arrays are saved unsharded
+    and without padding, so checkpoints can be restored on any number of devices. In multi-process runs, only the first
+    process saves.
     """
 
     def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
@@ -53,11 +53,11 @@ class CheckpointStore:
         """Removes the remains of killed or failed saves and returns a checkpoint manager."""
         if not self._read_only:
             for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
-                if partial.is_dir():  # removed here, because an Orbax thread might do it during the next save
+                if partial.is_dir():  # otherwise an Orbax thread might remove it during the next save
                     shutil.rmtree(partial, ignore_errors=True)
                 else:
                     partial.unlink(missing_ok=True)
-        with _without_orbax_warnings():  # about options unused with read_only
+        with _without_orbax_warnings():  # about options that read_only leaves unused
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=None if self._read_only else MAX_TO_KEEP,
                 create=False,
@@ -111,7 +111,7 @@ class CheckpointStore:
             raise failure
 
     def _check_space(self, step: int, arrays: Any) -> None:
-        """Raises Resumable if disk space is insufficient. TensorStore prints tracebacks if a save fills the disk."""
+        """Raises Resumable if disk space is insufficient. On a full disk, TensorStore would print tracebacks."""
         num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
@@ -136,7 +136,7 @@ class CheckpointStore:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example if the disk is full)
-            # Reopen: a manager keeps the errors of its threads, and would raise another one in a later save.
+            # Reopen the manager, which keeps the errors of its threads and would raise another one in a later save.
             self._close_manager()
             self._manager = self._open()
             cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]
@@ -212,7 +212,7 @@ class CheckpointStore:
         """Returns items of a checkpoint, structured like their examples, and its progress.
 
         Raises:
-            ValueError: The checksum, or the shape or dtype of an array differs, or a file is damaged. Orbax also raises
+            ValueError: The checksum or the shape or dtype of an array differs, or a file is damaged. Orbax also raises
                 other types of errors.
         """
         folder = self._folder / str(step)
@@ -236,7 +236,7 @@ class CheckpointStore:
             self._close_manager()
 
     def _close_manager(self) -> None:
-        with contextlib.suppress(Exception):  # may raise the error of a save again
+        with contextlib.suppress(Exception):  # may raise the error of an earlier save again
             self._manager.close()
 
 

@@ -34,7 +34,7 @@ class DeferredScaling:
 
     @classmethod
     def start(cls, network: Network) -> Self:
-        """Returns initial factors, with which each table of a network equals its array."""
+        """Returns the initial factors, for which the value of each table equals its array."""
         tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
@@ -84,7 +84,7 @@ def mix(decay: Any, old: Any, new: Any) -> Any:
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
     """Adds updates, structured like the result of `row_gradients`. Updates of repeated rows accumulate.
 
-    Each table takes a single scatter, because XLA may copy the whole table before a second one.
+    Each table is updated by a single scatter, because XLA may copy the whole table before a second one.
     """
 
     def add(name: str) -> Any:

@@ -53,7 +53,7 @@ def require_finite_losses(nll_S: np.ndarray, before: int) -> None:
 
 @jax.jit
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a non-finite element, or -1. The result is equal in every process.
+    """Returns the index of the first array with a non-finite element, or -1. The result is the same in every process.
 
     max(|x|) is the fastest reduction that propagates NaN and inf.
     """

@@ -2,8 +2,8 @@
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
 forward pass, and one for the gradient of each factor. As in the literature, only products count: matrix products,
-convolutions, and elementwise products of which only the sum is used, such as the scores of gathered rows. The count
-includes padding, such as examples that fill up a block.
+convolutions, and elementwise products that are only summed, such as the scores of gathered rows. The count includes
+padding, such as the examples that fill the last block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
@@ -56,7 +56,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> Cost:
-    """Returns the cost of the updates of a program, counted from the update that training executes.
+    """Returns the cost of a program, counted in the update that training executes.
 
     Args:
         program: The program.

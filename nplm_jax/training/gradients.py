@@ -50,14 +50,14 @@ def gradients(
     """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
     For sparse output layers, only the rows that the loss reads have gradients. On a mesh, devices divide the batch and
-    exchange only these rows. All microbatches of a batch share its rows.
+    exchange only these rows. All microbatches of a batch share the rows of the batch.
 
     Args:
         params: The parameters.
         network: The network.
         batch: The examples.
         carry: The state of the streams before the batch; see `Network.start`.
-        key: The random key of the update; None for no dropout, if the output layer draws no samples.
+        key: The random key of the update. None disables dropout; the output layer must then draw no samples.
         sharding: The sharding of the parameters and the batch.
         num_microbatches: The number of microbatches; see `accumulate`.
         output_state: The state of the output layer.
@@ -67,7 +67,7 @@ def gradients(
     rows = network.output.rows(batch, key_rows, output_state)
     view = View(params)
     if rows is not None:
-        # Replicated: otherwise XLA also divides the row numbers, and finally sums whole arrays of V rows.
+        # Without replication, XLA also divides the row indices, and in the end sums whole arrays of V rows.
         rows, batch = constrain_replicated((rows, batch), sharding)
         view = sparse_view(params, network, batch, rows, deferred, sharding)
 
@@ -122,7 +122,7 @@ def sparse_view(
 
 
 def accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Returns a function that processes a batch in equal microbatches sequentially, which limits memory.
+    """Returns a function that saves memory by processing a batch as a sequence of equal microbatches.
 
     Args:
         gradients: A function of a microbatch that returns means over the microbatch, and arrays with one row per

@@ -15,7 +15,7 @@ class Progress:
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
         evaluations_since_best: The number of validations since the best one.
-        seconds: The wall time of the run, summed over restarts up to their last checkpoints.
+        seconds: The wall time of the run, summed over its starts, each up to its last checkpoint.
         train_seconds: The part of `seconds` spent in updates, including compilation.
         finished: Whether training is over.
         postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite before
@@ -43,7 +43,7 @@ class Due(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The chunks and periodic actions of a run, a pure function of the settings and the training span.
+    """The chunks and periodic actions of a run, which depend only on the settings and the training span.
 
     Attributes:
         steps_per_epoch: Updates per epoch.

@@ -1,8 +1,8 @@
-"""Adapter for optimizers named by import path, which checks their errors and state and converts matrix layouts.
+"""Adapter for optimizers named by import path. It checks their results and converts the layout of matrices.
 
 A plug-in is a function that takes the learning rate of the run and returns an Optax transformation, whose updates are
-applied without further scaling. It is called in every trace, because the rate is an argument of the compiled update. It
-receives matrices as (in, out). Weight decay is applied only by `optimizer.decay`.
+applied without further scaling. The plug-in is called in every trace, because the rate is an argument of the compiled
+update. The transformation receives matrices as (in, out). Weight decay is applied only by `optimizer.decay`.
 """
 
 from collections.abc import Callable, Mapping
@@ -98,7 +98,7 @@ def _without_padding(params: Params | None) -> Params | None:
 
 
 def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices: tuple[str, ...]) -> Params:
-    """Returns the parameters to evaluate, with `optax.contrib.schedule_free_eval_params` if schedule-free."""
+    """Returns the parameters to evaluate; see `optax.contrib.schedule_free_eval_params`."""
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
         def of_leaf(z: Any, param: jax.Array, state: Any = state) -> jax.Array:
@@ -111,7 +111,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices
 
 
 def averages(opt_state: optax.OptState) -> bool:
-    """Returns whether the optimizer is schedule-free, and its state averages the parameters to evaluate."""
+    """Returns whether the optimizer is schedule-free, so its state averages the parameters to evaluate."""
     return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
 
 

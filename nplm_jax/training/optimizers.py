@@ -31,8 +31,8 @@ class Rule(Component, abc.ABC):
             a compiled update, in which the fields are arrays.
         sums_rows: Whether the rule needs the gradients of repeated rows summed.
         decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
-        updates_rows: Whether table rows without a gradient do not change, which allows sparse losses to update few
-            rows. The state of a row must then be a single number or nothing, and the rule must support `rows`; see
+        updates_rows: Whether table rows without a gradient stay unchanged, so sparse losses can update few rows. The
+            state of a row must then be a single number or nothing, and the rule must support `rows`; see
             `scale_by_row_moment`.
         decay: The coefficient of R(theta).
         warmup: The number of updates of linear warm-up.
@@ -71,7 +71,7 @@ class Rule(Component, abc.ABC):
 
     @property
     def hyperparams(self) -> dict[str, float]:
-        """Field name -> traced value."""
+        """The traced values by field name."""
         return {name: float(getattr(self, name)) for name in self.traced}
 
     def clip(self) -> list[Transformation]:
@@ -166,7 +166,7 @@ class Adagrad(ScheduledRule):
 class RowwiseAdam(ScheduledRule):
     """Adam with a single second moment and no momentum for each row of C, U, W and b.
 
-    Unless `output.kind` is full, an update therefore touches only few rows; see `scale_by_row_moment`.
+    Unless `output.kind` is full, an update therefore touches only a few rows; see `scale_by_row_moment`.
     """
 
     learning_rate: Positive = key(0.003, 'peak learning rate')
@@ -216,7 +216,7 @@ def is_constant(rule: Rule) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule whose traced values are in its state; see `optax.inject_hyperparams`.
+    """An update rule that keeps its traced values in the optimizer state; see `optax.inject_hyperparams`.
 
     Optimizers whose rules differ only in traced values are equal and share compiled updates.
 
@@ -245,7 +245,7 @@ class Optimizer:
             updates: The gradients.
             state: The state.
             params: The parameters.
-            **extra: `step`; and `rows`, {table: row indices}, if the gradients of the tables are gathered rows.
+            **extra: `step`, and if the gradients of the tables are gathered rows, `rows`: {table: row indices}.
         """
         return self._inject(state.hyperparams).update(updates, state, params, **extra)
 
@@ -295,6 +295,6 @@ def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
     """Computes batch_size * epsilon_t, where epsilon_t = epsilon_0 / (1 + r t) and t counts words (section 2.1).
 
     Multiplying the mean gradient by batch_size gives the sum of gradients, at the paper's rate per word. With a batch
-    of one, the update is exactly the paper's.
+    size of one, the update is exactly the paper's.
     """
     return batch_size * epsilon_0 / (1 + r * step * batch_size)

@@ -1,4 +1,4 @@
-"""The rule of an optimizer named by import path, such as Muon."""
+"""The update rule of an optimizer named by import path, such as Muon."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PluginRule(RowwiseAdam):
-    """An optimizer named by import path in `optimizer.name`. `make` covers the parameters it does not update.
+    """An optimizer named by import path in `optimizer.name`. `make` covers all other parameters.
 
     Attributes:
         name: The import path.

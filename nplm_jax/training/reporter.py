@@ -7,7 +7,7 @@ from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:
-    """Ignores all training events. `run_reporter.Reporter` writes files and shows a progress bar."""
+    """A reporter that ignores all events. `run_reporter.Reporter` writes files and shows a progress bar."""
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
@@ -18,7 +18,7 @@ class Reporter:
             progress: The progress of the run.
             schedule: The updates at which the run logs, validates and saves.
             batch_size: Words per update.
-            cost: The cost of a word.
+            cost: The cost of training per word.
             sampled_words: The number of words in a validation sample; 0 if validations use all validation words.
         """
 

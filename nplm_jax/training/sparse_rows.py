@@ -27,7 +27,7 @@ def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str
         tables: The names of the parameters with one row per output word.
 
     Returns:
-        Table name -> list of parts: row indices, int32, R, and rows, R x D. Rows gathered twice occur twice.
+        Table name -> list of parts: row indices, int32, R, and rows, R x D. A row that is gathered twice occurs twice.
     """
     assert view.rows is not None
     parts: dict[str, list[tuple[jax.Array, Any]]] = {}
@@ -54,7 +54,7 @@ def row_gradients(
         params: The parameters.
         network: The network.
         sharding: The sharding of the parameters and the batch.
-        sums_rows: Whether to sum the gradients of repeated rows; otherwise rows gathered twice occur twice.
+        sums_rows: Whether to sum the gradients of repeated rows; otherwise a row that is gathered twice occurs twice.
 
     Returns:
         The gradients, R x D for each table; and table name -> the indices of the R rows, int32, or `slice(None)` for a
@@ -96,7 +96,7 @@ def sum_rows(
 
     Returns:
         The distinct row indices in ascending order, padded with the invalid index `num_rows` to the total length of the
-        parts; and the sum for each of them.
+        parts; and the sum of the values of each row.
     """
     sizes = [len(part) for part in ids]
     unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)

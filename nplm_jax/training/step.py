@@ -28,7 +28,7 @@ from nplm_jax.utils.errors import require
 
 @flax.struct.dataclass
 class TrainState:
-    """The state that updates transform.
+    """The state of training before or after an update.
 
     Attributes:
         params: The parameters.
@@ -56,7 +56,8 @@ class StepInputs:
     """The arrays read by every update of a run.
 
     Attributes:
-        tokens_T: The words indexed by positions, int32; see `word_source.Words`; None if batches are given directly.
+        tokens_T: The word ids to which positions refer, int32; see `word_source.Words`. None if batches are given
+            directly.
         extras: `Batch.extras` of every batch.
         teachers: `Batch.teachers` of every batch.
     """
@@ -129,16 +130,16 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 
 
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
-    """Returns the decay of the parameter average in an update: 1 before averaging starts, then that of a plain mean.
+    """Returns the decay of the parameter average in an update.
 
-    `average_decay` is its upper bound after the start.
+    The decay is 1 before averaging starts, and then that of a plain mean, but at most `average_decay`.
     """
     num_averaged = step - program.average_start
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
 
 
 def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-    """Performs one update, with full float32 matrix products on every device.
+    """Performs one update. Every device computes float32 matrix products at full precision.
 
     Set JAX_DEFAULT_MATMUL_PRECISION to select another precision for float32 products.
 
@@ -196,7 +197,7 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters to validate and to report as the result: the average, once averaging has started."""
+    """Returns the parameters to validate and to report as the result: the average if averaging has started."""
     if state.average is not None and state.step > program.average_start:
         return state.average
     return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)
@@ -216,7 +217,7 @@ def train_steps(
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
         state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
-        # Sparse layers gather rows, which should be contiguous in memory; products over |V| need contiguous words.
+        # Sparse layers gather rows, which should be contiguous in memory; in products over |V|, words should be.
         return (state if gathers_rows else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:

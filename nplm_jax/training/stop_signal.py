@@ -1,4 +1,4 @@
-"""Coordinated stop signals, which make all processes of a training stop before the same chunk."""
+"""Coordinated stop signals. All processes of a run stop before the same chunk."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _SECONDS = 1.0  # approximate time between exchanges of signals
 
 
 class StopSignal:
-    """Exchanges received signals between processes about once a second.
+    """A stop signal shared by all processes, which exchange received signals about once a second.
 
     An exchange is blocking. At each exchange, the processes agree on the number of chunks until the next one. A single
     process checks for signals before every chunk.

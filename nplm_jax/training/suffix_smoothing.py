@@ -1,4 +1,4 @@
-"""Suffix smoothing: rows of rare words are interpolated with the mean of words that have the same suffix.
+"""Suffix smoothing: interpolation of the rows of rare words with the mean row of words that share their suffix.
 
 Let c_w be the row of word w in a table with one row per word, n_w its training count and a_w = n_w / (n_w + k). The
 smoothed row is a_w c_w + (1 - a_w) mu(s), where s is the suffix of the last four letters of w. The mean mu(s) over
@@ -30,7 +30,7 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     Args:
         network: The network, with a softmax over all words as its output layer.
         params: The parameters.
-        data: The corpus: vocabulary, and training words for the counts.
+        data: The corpus, which provides the vocabulary and the training counts.
         k: The count at which a word's own row and the mean of its suffix have equal weights.
 
     Returns:

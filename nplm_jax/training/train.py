@@ -74,7 +74,7 @@ class Trained(NamedTuple):
     progress: Progress
 
 
-# A run in training. It receives the result of the chunk it yielded, or None at the start or if the chunk did not run.
+# A run in training. It receives the result of the chunk that it yielded; None at the start or if the chunk did not run.
 Training: TypeAlias = Generator[Chunk, ChunkResult | None, Trained]
 ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
@@ -153,7 +153,7 @@ def train(
 
 
 def fit(training: Training) -> Trained:
-    """Executes a training to its end; see `train`. Raises BadInput if it runs out of memory."""
+    """Executes all chunks of a training; see `train`. Raises BadInput if it runs out of memory."""
     result = None
     with out_of_memory_as_bad_input():
         try:

@@ -74,7 +74,7 @@ class TrainingRun:
         schedule: The updates at which the run logs, validates and saves.
         program: The static part of an update.
         inputs: The arrays read by every update, without the corpus; replicated on all devices.
-        words: The source of the words of each chunk.
+        words: The source of training words.
         num_batched: The number of runs that train together.
     """
 
@@ -91,7 +91,7 @@ class TrainingRun:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The cost per word. Omits the peak rate of the devices if several runs share them."""
+        """The cost per word. Omits the peak performance of the devices if several runs share them."""
         cost = cost_of(self.program, self.hyperparams, self.inputs)
         return cost if self.num_batched == 1 else cost._replace(peak=None)
 

@@ -53,7 +53,7 @@ class RowMomentState(NamedTuple):
 
     Attributes:
         count: The number of updates, int32.
-        nu: For each table, the running mean of the mean squared gradient of each row, float32, V.
+        nu: The running mean of the mean squared gradient of each row, by table, float32, V.
     """
 
     count: jax.Array  # type: ignore[assignment]  # Optax's name; shadows a method of tuple

@@ -107,7 +107,8 @@ def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarr
 
     Args:
         tokens: The words of each run.
-        num_context: The number of rare-word symbols before each run, which separate contexts of different runs.
+        num_context: The number of rare-word symbols to insert before each run. They separate the contexts of different
+            runs.
     """
     if all(array is tokens[0] for array in tokens):
         return np.asarray(tokens[0]), [0] * len(tokens)

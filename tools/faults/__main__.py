@@ -1,4 +1,4 @@
-"""Prints the results of fault injection and of a soak test from the committed files, or repeats the tests.
+"""Prints the committed results of fault injection and of a soak test, or repeats the tests.
 
 python -m tools.faults
 python -m tools.faults --measure [kills] [stops] [disks] [damage] [network]     as root
@@ -38,7 +38,7 @@ HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 's
 
 
 def measure(kind: str, source: dict, seed: int = 1) -> None:
-    """Runs all faults of a kind and writes results/KIND.json, also if interrupted. `source` is the provenance."""
+    """Runs all faults of a kind and writes results/KIND.json, even if interrupted. `source` is the provenance."""
     started, records = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -109,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.soak:
         soak.measure(asked.soak)
-    source = provenance.provenance()  # recorded before the first result changes a committed file
+    source = provenance.provenance()  # record it before the first result modifies a committed file
     for kind in asked.measure or ([*KINDS, *MANY] if asked.measure is not None else ()):
         measure_many(kind, source) if kind in MANY else measure(kind, source)
     print(f'{make_table()}\n\n{many_table.make_table()}\n\n{soak.make_table()}')

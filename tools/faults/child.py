@@ -2,8 +2,8 @@
 
     python -m tools.faults.child FD FLAG ...
 
-The functions of the program are wrapped from outside; its code is unchanged. A reply may be a number of seconds,
-by which the clock then jumps.
+The functions of the program are wrapped without changing its code. A reply may be a number of seconds by which to move
+the clock.
 """
 
 import atexit
@@ -39,12 +39,12 @@ class Teller:
     def phase(self, name: str):
         self.say('enter', name)
         self._now.append(name)
-        yield  # a phase that fails is never left
+        yield  # does not report the end of a phase that fails
         self.say('leave', name)
         self._now.pop()
 
     def wrap(self, owner, name: str, choose) -> None:
-        """`choose` returns the phase of the call."""
+        """Wraps a function to report the phase that `choose` returns for each call."""
         function = getattr(owner, name)
 
         def wrapped(*args, **kwargs):
@@ -54,7 +54,7 @@ class Teller:
         setattr(owner, name, wrapped)
 
     def wrap_operation(self, name: str) -> None:
-        """Wraps a system call to report it within any phase before it is made, because it may be the last one."""
+        """Wraps a system call to report it before it is made in any phase, because the call may be the last one."""
         function = getattr(os, name)
 
         def wrapped(*args, **kwargs):
@@ -117,9 +117,9 @@ def forked(
     stderr: str,
     prepare: Callable[[], None] | None = None,
 ) -> None:
-    """`main` in a process that multiprocessing forked once the imports were done, after `prepare`.
+    """Runs `prepare` and `main` in a process that multiprocessing forked after the imports.
 
-    Runs the exit handlers, which multiprocessing skips: JAX's handler waits for the other processes of the run.
+    Also runs the exit handlers, which multiprocessing skips: JAX's handler waits for the other processes of the run.
     """
     for number, path in ((1, os.devnull), (2, stderr)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
@@ -134,7 +134,7 @@ def forked(
 
 
 def _keep_all_programs() -> None:
-    """Makes JAX cache the compiled programs of every process; by default, only the first process of a run does."""
+    """Makes every process cache its compiled programs; by default, only the first process of a run does."""
     from jax._src import compiler, distributed  # noqa: PLC0415
 
     write, state = compiler._cache_write, distributed.global_state

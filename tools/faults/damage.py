@@ -11,7 +11,7 @@ from tools.faults import runs
 
 
 def begun(folder: pathlib.Path, base: runs.Base, imported: bool) -> None:
-    """A run killed while writing its fifth checkpoint."""
+    """Creates a run that is killed while it writes its fifth checkpoint."""
     run = runs.Held(folder, base.flags, base.cache, imported)
     assert run.reaches('checkpoint', 5)
     run.hurt(signal.SIGKILL)

@@ -52,7 +52,7 @@ def fill(folder: pathlib.Path, pages: int = 0) -> pathlib.Path:
 def full(
     folder: pathlib.Path, base: runs.Base, phase: str, visit: int = 1, imported: bool = False, pages: int = 0
 ) -> dict:
-    """The disk of the run's folder is full from some phase on, but for some pages; then there is space again."""
+    """Fills the disk at the start of a phase, except for some pages, then frees it and restarts the run."""
     with small_disk(folder):
         run = runs.Held(folder / 'run', base.flags, base.cache, imported)
         assert run.reaches(phase, visit)
@@ -68,7 +68,7 @@ def full(
 
 
 def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported: bool = False) -> dict:
-    """The run's folder is read-only, empty or of a run killed in `phase`; then it is not, and it is finished."""
+    """Runs in a read-only folder, either empty or of a run killed in `phase`, then finishes the run."""
     folder.mkdir()
     if phase:
         run = runs.Held(folder, base.flags, base.cache, imported)
@@ -84,9 +84,9 @@ def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported:
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """A full disk in each phase, twice where it comes more than once, and one that fills within a save at eight places.
+    """Fills the disk in each phase, twice in phases that recur, and leaves eight amounts of space for a checkpoint.
 
-    Then three folders that cannot be written.
+    Finally tries three folders that cannot be written.
     """
     for number, phase in enumerate([*PHASES, 'step', 'evaluation', 'checkpoint', 'checkpoint']):
         visit = rng.randint(1, 8 if phase in PHASES[3:6] else 1)

@@ -1,4 +1,4 @@
-"""Plans of faults for runs of several processes: one fault per start, until the run is finished and compared."""
+"""Fault plans for multi-process runs: each start has one fault; the last start finishes the run."""
 
 import contextlib
 import functools
@@ -19,12 +19,12 @@ def _act(function: Callable[..., dict | None], *arguments: object) -> Hurt:
 
 
 def _kills(shift: int, places: tuple[str, ...] = PLACES) -> list[Hurt]:
-    """Returns faults of kill -9 in each phase, of the first process, another one, or all in turn."""
+    """Returns a kill -9 in each phase, of the first process, another process or all processes in turn."""
     return [_act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGKILL) for i, phase in enumerate(places)]
 
 
 def _stops(shift: int, places: tuple[str, ...], deadlines: tuple[float, ...] = ()) -> list[Hurt]:
-    """Returns faults of SIGTERM in each phase, with enough time or with a deadline before kill -9."""
+    """Returns a SIGTERM in each phase, with enough time to stop or with a deadline before kill -9."""
     deadlines = deadlines or (0,) * len(places)
     return [
         _act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGTERM, deadline)
@@ -120,7 +120,7 @@ def chain(folder: pathlib.Path, base: groups.Base, hurts: list[Hurt], rng: rando
 
 
 def measure(kind: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """All chains of a kind but those in `done`; each record says of which chain it is."""
+    """Yields the records of the chains of a kind that are not in `done`. Each record names its chain."""
     base = groups.unbroken(folder / 'base', 4 if kind == 'fours' else 2)
     for number, hurts in enumerate(PLANS[kind]):
         if (name := f'{kind}.{number}') in done:

@@ -40,7 +40,7 @@ def unbroken(folder: pathlib.Path, processes: int, own_flags: tuple[str, ...] = 
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns `runs.outcome`, of the checkpoints only the newest and the number: SIGTERM adds one where it comes."""
+    """Returns `runs.outcome` with only the newest checkpoint and their number, because SIGTERM adds one anywhere."""
     outcome = runs.outcome(folder)
     return {**outcome, 'checkpoints': (outcome['checkpoints'][-1], len(outcome['checkpoints']))}
 
@@ -56,26 +56,26 @@ class Group:
         prepare_of: Callable[[int], Callable[[], None] | None] = lambda i: None,
         addresses: Sequence[str] = (),
     ) -> None:
-        """Starts all.
+        """Starts all processes.
 
         Args:
             folder: The folder of the run.
-            base: Its flags, and how many processes it has.
-            flags_of: The flags that one process has and the others have not.
-            prepare_of: What one process does before all else.
-            addresses: The coordinator's HOST:PORT for each process; default: a free port of this machine.
+            base: The reference, with the flags and the number of processes.
+            flags_of: Returns the flags that only this process has.
+            prepare_of: Returns a function that this process calls first, or None.
+            addresses: The coordinator's HOST:PORT for each process; by default a free port of this machine.
         """
         addresses = addresses or [f'localhost:{free_port()}'] * base.processes
         self.processes = []
         for i, address in enumerate(addresses):
-            cache = base.cache / str(i)  # JAX keeps the programs of the first process alone
+            cache = base.cache / str(i)  # JAX caches only the programs of the first process
             cache.mkdir(parents=True, exist_ok=True)
             own = ('--distributed', f'--heartbeat={HEARTBEAT}', f'--coordinator={address}', f'--process_id={i}')
             arguments = (*base.flags, *own, f'--processes={base.processes}', *flags_of(i))
             self.processes.append(runs.Held(folder, arguments, cache, True, prepare_of(i)))
 
     def reaches(self, holder: int, phase: str, visit: int = 1) -> bool:
-        """Holds one process at the beginning of a phase and lets the others run. Returns False if it ended before."""
+        """Holds one process at the beginning of a phase and lets the others run. Returns False if it ended earlier."""
         for i, process in enumerate(self.processes):
             if i != holder:
                 process.let_go()
@@ -88,7 +88,7 @@ class Group:
                 os.kill(self.processes[i].pid, number)
 
     def ends(self, seconds: float = LONGEST_END) -> Ends:
-        """Lets all go to their ends; those that have not ended after so many seconds are killed."""
+        """Lets all processes finish; kills those that have not ended after `seconds`."""
         until, ends = time.monotonic() + seconds, []
         for process in self.processes:
             process.let_go()

@@ -1,4 +1,4 @@
-"""Faults of runs started as local or SLURM jobs, in the waiting command or in the training."""
+"""Faults of runs started as local or SLURM jobs. They affect the waiting command or the training."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,8 @@ from tools.faults import groups, runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'slurm_node.sh'
 _RANKS = ('--process_id=', 'SLURM_PROCID=')
-# Launcher, processes, number: what is done to whom, one start after another. What only loses the waiting command comes
-# last: the training goes on to its end.
+# Launcher, processes, number -> the fault and the victim of each start. Faults of only the waiting command come last,
+# because the training then continues to its end.
 STARTS: dict[str, list[tuple[str, str]]] = {
     'local.1.0': [('kill -9', 'first'), ('SIGTERM', 'launcher')],
     'local.2.0': [
@@ -50,7 +50,7 @@ def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
 
 @contextlib.contextmanager
 def slurm() -> Iterator[None]:
-    """Starts SLURM on only this machine, if it is installed."""
+    """Starts SLURM on this machine only, if it is installed."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ['SLURM_CONF'] = f'{folder}/slurm.conf'
         try:
@@ -70,7 +70,7 @@ def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
 
 
 def members(folder: pathlib.Path) -> dict[str, list[int]]:
-    """Returns the processes of the job by role: first, another; those that only wait for it are not."""
+    """Returns the process ids of the job by role, `first` or `another`; excludes processes that only wait."""
     pids_of_role: dict[str, list[int]] = {'first': [], 'another': []}
     for process in pathlib.Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ def wait_for(condition, seconds: float) -> bool:
 
 
 def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str) -> dict | None:
-    """Makes one start and hurts it after the next checkpoint. Returns the record; None if it ended before."""
+    """Starts the run and injects the fault after the next checkpoint. Returns None if the run ended earlier."""
     before, waiting = runs.saved_steps(folder), start(folder, base, kind)
     wait_for(lambda: set(runs.saved_steps(folder)) - set(before) or waiting.poll() is not None, 300)
     pids_of_role = members(folder)
@@ -109,7 +109,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
         wait_for(lambda: not any(_runs(pid) for pid in peers), 60) if 'hangs' in fault else time.sleep(1.5)
         _send(signal.SIGKILL if 'hangs' in fault else signal.SIGCONT, pids)
     _, stderr = waiting.communicate(timeout=300)
-    wait_for(lambda: not any(members(folder).values()), 120)  # those of a launcher that was killed go on
+    wait_for(lambda: not any(members(folder).values()), 120)  # the processes of a killed launcher continue
     last = runs.said(stderr, folder)
     return {
         'chain': kind, 'fault': fault, 'processes': int(kind.split('.')[1]), 'who': who, 'phase': 'training',
@@ -141,7 +141,7 @@ def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
 
 
 def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """All starts by a launcher that are not in `done`, where it is installed."""
+    """Yields the records of all starts by a launcher that are not in `done`, if the launcher is installed."""
     on_slurm = launcher == 'slurm'
     if on_slurm and not shutil.which('slurmd'):
         print('--launcher=slurm: not without SLURM')

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from tools.faults import runs
 
 SIGNALS = {'kill -9': signal.SIGKILL, 'SIGTERM': signal.SIGTERM}
-# The longest that is waited in a phase before it is hurt, in seconds: about its length on a slow machine.
+# The maximum delay in each phase before the fault [s]: about the length of the phase on a slow machine.
 LONGEST = {
     'start': 3.0, 'files': 0.03, 'compile': 2.5, 'step': 0.01, 'evaluation': 0.05, 'checkpoint': 0.3, 'figure': 0.8,
     'mixture': 0.05, 'result': 0.01,
 }  # fmt: skip
-VISITS = {'start': 2, 'files': 2, 'step': 25, 'evaluation': 3, 'checkpoint': 3}  # of those that come more than once
+VISITS = {'start': 2, 'files': 2, 'step': 25, 'evaluation': 3, 'checkpoint': 3}  # number of visits, if not 1
 DAY = 24 * 3600
 
 
 def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random, imported: bool) -> list[dict]:
-    """Hurts one run once in each phase, restarts it each time, and compares its final result."""
+    """Injects a fault in each phase of one run, restarts it each time, and compares its final result."""
     rng.shuffle(middle := ['start', 'step', 'evaluation', 'checkpoint'])
     records = []
     for phase in ('files', 'compile', *middle, 'figure', 'mixture', 'result'):
-        cold = phase == 'compile' and rng.random() < 1 / 3  # else the programs are read, not made
+        cold = phase == 'compile' and rng.random() < 1 / 3  # otherwise the programs are read from the cache
         cache = folder.with_name(f'{folder.name}.cache') if cold else base.cache
         records.append(once(folder, base, fault, phase, rng, imported and phase != 'start', cache))
     same, *_ = runs.finish(folder, base, imported)
@@ -32,7 +32,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
 
 
 def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | None:
-    """Makes one start and hurts it at a random moment of the phase. Returns the record; None if it ended before."""
+    """Starts the run and injects a fault at a random moment of the phase. Returns None if the run ended earlier."""
     before = runs.checkpoints(folder)
     run = runs.Held(folder, base.flags, cache or base.cache, imported)
     visit, delay = rng.randint(1, VISITS.get(phase, 1)), rng.uniform(0, LONGEST[phase])
@@ -58,13 +58,13 @@ def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | 
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """18 runs, each killed once in each of nine phases."""
+    """Kills each of 18 runs once in each of nine phases."""
     for number in range(18):
         yield from chain(folder / f'chain{number}', base, 'kill -9', rng, imported=True)
 
 
 def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """6 runs, each asked to stop once in each phase; two starts at once; a clock that jumps back in four phases."""
+    """Stops each of 6 runs once in each phase, starts a run twice at once, and sets the clock back in four phases."""
     for number in range(6):
         yield from chain(folder / f'chain{number}', base, 'SIGTERM', rng, imported=True)
     yield two(folder / 'two', base, imported=True)
@@ -73,9 +73,9 @@ def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> 
 
 
 def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = False) -> dict:
-    """The clock jumps back by a day in the phase; the run is killed later on and started again.
+    """Sets the clock back by a day in the phase, then kills the run and restarts it.
 
-    To the next start, files are of tomorrow.
+    At the restart, the modification times of all files lie in the future.
     """
     run = runs.Held(folder, base.flags, base.cache, imported)
     assert run.reaches(phase)

@@ -1,6 +1,6 @@
-"""Faults of a run with several processes: one or all processes are hurt, and the run is restarted.
+"""Faults of a multi-process run: a fault affects one or all processes, and the run is restarted.
 
-Each function makes one start and returns what happened. `who`: first, another or all.
+Each function starts the run once and returns a record. `who` is first, another or all.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from nplm_jax.executors.processes import free_port
 from tools.faults import disks, groups, kills, net, runs
 from tools.faults.groups import Base, Ends, Group
 
-ALL = ('compile', 'step', 'evaluation')  # the phases of every process; the others are of the first
+ALL = ('compile', 'step', 'evaluation')  # phases of every process; only the first process has the others
 LOST = 'another process was lost ('
 BY_JAX = 'JAX: another task died'
 _FATAL = re.compile(r'^[EF]\d{4} .*(coordination_service|client\.h)', re.MULTILINE)
@@ -23,12 +23,12 @@ HOUR = 3600
 
 
 def victims(who: str, processes: int, rng: random.Random) -> list[int]:
-    """Returns the indices of the hurt processes."""
+    """Returns the indices of the affected processes."""
     return {'first': [0], 'another': [rng.randrange(1, processes)], 'all': list(range(processes))}[who]
 
 
 def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: list[int], folder: pathlib.Path) -> dict:
-    """Returns the record of a start: exit codes and last messages of the hurt processes and of the others."""
+    """Returns the record of a start: exit codes and last messages of the affected and of the other processes."""
     ends = [(code, in_lines(stderr)) for code, stderr in ends]
     said = [
         runs.said(stderr, folder).replace('finishing the current updates, then stopping ...', '') for _, stderr in ends
@@ -49,7 +49,7 @@ def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: lis
 
 
 def in_lines(stderr: str) -> str:
-    """Returns stderr with JAX's message about a lost process as one line, or none next to the program's own line."""
+    """Returns stderr with JAX's message about a lost process as one line, or without it if the program reports it."""
     found = _FATAL.search(stderr)
     if found is None or 'Traceback' in stderr[found.start() :]:
         return stderr
@@ -62,7 +62,7 @@ def _most_telling(said: list[str]) -> str:
 
 
 def held(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, **options) -> tuple:
-    """Starts all and holds one at the phase. Returns the group and the indices to hurt; None if none reached it."""
+    """Starts all processes and holds one at a phase. Returns the group (None if it ended earlier) and the victims."""
     group, hurt = Group(folder, base, **options), victims(who, base.processes, rng)
     holder = hurt[0] if phase in ALL else 0
     if not group.reaches(holder, phase, rng.randint(1, VISITS.get(phase, 1))):
@@ -75,7 +75,7 @@ def held(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ran
 def signalled(
     folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, number: int, deadline: float = 0
 ) -> dict | None:
-    """A signal to some; where there is a deadline, kill -9 after so many seconds to all that are left."""
+    """Sends a signal to some processes. After a deadline, if any, kills all remaining processes."""
     before = runs.checkpoints(folder)
     group, hurt = held(folder, base, who, phase, rng)
     if group is None:
@@ -98,7 +98,7 @@ def signalled(
 
 
 def stopped(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str) -> dict | None:
-    """SIGSTOP to some, which go on in time, never, or when the others have ended."""
+    """Sends SIGSTOP to some processes, which continue in time, never, or after the others have ended."""
     group, hurt = held(folder, base, who, phase, rng)
     if group is None:
         return None
@@ -121,7 +121,7 @@ def stopped(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.
 def coordinator_cut(
     folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str
 ) -> dict | None:
-    """The connections of all others to the first process's coordinator are silent, for a while or on, or closed."""
+    """Pauses the other processes' connections to the coordinator, for a while or for good, or closes them."""
     proxy = net.Proxy(port := free_port())
     addresses = [f'localhost:{port}', *[proxy.address] * (base.processes - 1)]
     with contextlib.closing(proxy):
@@ -141,7 +141,7 @@ def coordinator_cut(
 
 
 def cable(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str) -> dict | None:
-    """Each process has a network of its own; the cable of one is pulled, for a while or for good."""
+    """Runs each process in a separate network and unplugs some of them, for a while or for good."""
     with net.networks(base.processes, f'fx{base.processes}-') as names:
         address = f'10.77.0.1:{free_port()}'
         entering = {'prepare_of': lambda i: net.entering(names[i], i, base.cache)}
@@ -173,7 +173,7 @@ def full_disk(folder: pathlib.Path, base: Base, phase: str, rng: random.Random) 
 
 
 def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Random) -> dict | None:
-    """The same command twice; `hurt` are those of the second group, `others` those of the first."""
+    """Starts the command twice. In the record, the second group is the affected one, and the first the others."""
     addresses = [f'localhost:{free_port()}'] * base.processes
     group, _ = held(folder, base, 'first', 'step', rng, addresses=addresses)
     if group is None:

@@ -27,7 +27,7 @@ def records() -> list[dict]:
 
 
 def recovered(record: dict) -> bool:
-    """Each process ended by itself in at most a line, no checkpoint was lost, and the next start had the same bits."""
+    """Returns whether each process ended with at most one line, no checkpoint was lost, and the result is the same."""
     ended = set(record['exit']) | set(record['others']) <= CODES
     return record['same'] and record.get('kept', True) and ended and record['lines'] <= 1
 
@@ -58,7 +58,7 @@ def _codes(group: list[dict], key: str) -> str:
 
 
 def _short(said: str) -> str:
-    """Returns the line without the log's time, numbers that differ, paths and what is in brackets at length."""
+    """Returns a message without log times, varying numbers, paths and long text in brackets."""
     said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
     said = re.sub(r"='/[^']*'", "='...'", said)
     said = re.sub(r'\(UNKNOWN: (Gloo [\w-]+ failed).*?\)$', r'(\1 ...)', said)

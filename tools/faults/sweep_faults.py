@@ -67,7 +67,7 @@ def _record(fault: str, phase: str, code: int | None, stderr: str, folder: pathl
 
 
 def hurt(folder: pathlib.Path, base: runs.Base, fault: str, phase: str, rng: random.Random) -> dict | None:
-    """A signal at a random moment of the phase; SIGSTOP for a while, and the clock, end by themselves."""
+    """Injects a fault in a phase: a jump of the clock, SIGSTOP followed by SIGCONT, or another signal."""
     before, run = _checkpoints(folder), _start(folder, base)
     if not run.reaches(phase, rng.randint(1, VISITS.get(phase, 1))):
         run.end()
@@ -86,7 +86,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, fault: str, phase: str, rng: ran
 
 
 def full_disk(folder: pathlib.Path, base: runs.Base, phase: str, rng: random.Random) -> dict | None:
-    """The disk of one point alone is full; `folder / POINTS[1]` is on it."""
+    """Fills the disk of only one point, which contains `folder / POINTS[1]`."""
     run = _start(folder, base)
     if not run.reaches(phase, rng.randint(1, VISITS.get(phase, 1))):
         run.end()
@@ -98,7 +98,7 @@ def full_disk(folder: pathlib.Path, base: runs.Base, phase: str, rng: random.Ran
 
 
 def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
-    """The same sweep twice at once: each trains the points that the other does not hold, and says so of the others."""
+    """Starts a sweep twice at once. Each trains the points that the other has not locked, and reports the others."""
     first = _start(folder, base)
     assert first.reaches('step')
     code, stderr = _start(folder, base).end()
@@ -115,7 +115,7 @@ def finished(folder: pathlib.Path, base: runs.Base) -> bool:
 
 
 def _chain(folder: pathlib.Path, base: runs.Base, faults: list[tuple[str, str]], rng: random.Random) -> list[dict]:
-    """One sweep with each fault in turn."""
+    """Yields the records of one sweep with each fault in turn."""
     records = []
     for fault, phase in faults:
         if fault == DISK:
@@ -126,7 +126,7 @@ def _chain(folder: pathlib.Path, base: runs.Base, faults: list[tuple[str, str]],
 
 
 def measure(folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """All chains but those in `done`."""
+    """Yields the records of the chains that are not in `done`."""
     base = unbroken(folder / 'base')
     for name, faults in PLANS.items():
         if name in done:

@@ -4,13 +4,12 @@
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
 
 --output writes the record of this code. --compare repeats all cases, prints `same` or the differences of each, and
-exits with code 1 if any differ. The bits are those of one processor with one number of cores and one version
-of each package (the head of the record names them);
-tests/integration/golden_test.py compares with tolerances instead, anywhere.
-Commits that intentionally change numbers record again and say so.
+exits with code 1 if any differ. The bits hold for one processor, one number of cores and one version of each package,
+which the head of the record names; tests/integration/golden_test.py compares with tolerances instead, anywhere. A
+commit that intentionally changes numbers also updates the record and mentions it.
 
-Only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word` and the files of
-a run's folder are used. Parameters are a sorted list of checksums, so that their names do not matter.
+The cases use only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word`
+and the files of a run folder. Parameters are a sorted list of checksums, independent of their names.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ RECORD = pathlib.Path(__file__).parent / 'golden.json'
 UPDATES = 200  # of each small network
 BROWN = 'brown_mlp9'
 
-# What the small networks share: 50 updates an epoch, 4 lines of metrics.jsonl from training and 2 from validation.
+# Keys of all small networks: 50 updates per epoch, 4 lines of metrics.jsonl from training and 2 from validation.
 NETWORK = {
     'model.precision': 'float32',
     'output.precision': 'float32',
@@ -62,7 +61,7 @@ NETWORK = {
     'train.log_every': 50,
     'train.steps_per_execution': 25,
 }
-DIRECT = {**NETWORK, 'model.direct': True, 'output.block_size': 32}  # three blocks a batch; the others take one
+DIRECT = {**NETWORK, 'model.direct': True, 'output.block_size': 32}  # three blocks per batch; other cases have one
 RECURRENT = {**NETWORK, 'optimizer.clip_norm': 0.25, 'optimizer.learning_rate': 10.0}
 COUNTS = {'corpus.train': 4800.0, 'corpus.valid': 600.0, 'model.n': 3}
 BFLOAT16 = {'output.precision': 'bfloat16'}
@@ -70,7 +69,7 @@ SAMPLED = {'output.kind': 'sampled', 'output.samples': 50}
 NCE = {'output.kind': 'nce', 'output.samples': 50}
 CLASSES = {'output.kind': 'two_level', 'output.num_shortlist': 40, 'output.classes': 12}
 LOG_UNIFORM = {'output.proposal': 'log_uniform'}
-# The paper's recipe: 200 updates of 8 words in one epoch, at a rate that moves the parameters in so few.
+# The paper's recipe: 200 updates of 8 words in one epoch, at a rate high enough to move the parameters.
 PAPER = {
     'corpus.train': 1600.0,
     'model.dropout': 0.0,
@@ -82,7 +81,7 @@ PAPER = {
     'optimizer.r': 1e-3,
 }
 
-# What each case overrides in configs/text.py.
+# The keys that each case overrides in configs/text.py.
 CASES: dict[str, dict[str, Any]] = {
     'direct': DIRECT,
     'direct_bfloat16': {**DIRECT, **BFLOAT16},
@@ -91,7 +90,7 @@ CASES: dict[str, dict[str, Any]] = {
     'no_hidden': {**DIRECT, 'model.h': 0},
     'no_hidden_bfloat16': {**DIRECT, 'model.h': 0, **BFLOAT16},
     'no_dropout': {**DIRECT, 'model.dropout': 0.0},
-    'rnn': {**RECURRENT, 'model.family': 'rnn', 'optimizer.learning_rate': 2.0},  # at 10 rounding shows itself
+    'rnn': {**RECURRENT, 'model.family': 'rnn', 'optimizer.learning_rate': 2.0},  # 10 amplifies rounding
     'rnn_bfloat16': {**RECURRENT, 'model.family': 'rnn', 'optimizer.learning_rate': 2.0, **BFLOAT16},
     'gru': {**RECURRENT, 'model.family': 'gru'},
     'gru_bfloat16': {**RECURRENT, 'model.family': 'gru', **BFLOAT16},
@@ -156,11 +155,11 @@ CASES: dict[str, dict[str, Any]] = {
 
 CONTEXTS_BXN = ((1, 5, 9), (7, 3, 2))  # ids in reading order: frequent words; the first begins the samples
 SAMPLES, WORDS = 3, 12
-FIRST_WORDS = 8  # whose log-probabilities are recorded as numbers, the others' in a checksum alone
+FIRST_WORDS = 8  # recorded as log-probabilities; other words only in a checksum
 
 
 def make_text() -> str:
-    """A text of about 6,000 words in paragraphs, always the same.
+    """Returns a fixed text of about 6,000 words in paragraphs.
 
     Word frequencies approximately follow Zipf's law. Paragraphs have topics, adjectives and verbs go with their nouns,
     so the previous words are informative. Uses only functions of `random` that are stable between versions.
@@ -206,14 +205,14 @@ def make_text() -> str:
 
 
 def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
-    """The config of a case; that of a small one has the text written into `folder`.
+    """Returns the config of a case. For a small case, writes its text into `folder`.
 
     Args:
-        case: one of CASES, or BROWN.
-        folder: where the text goes.
+        case: One of CASES, or BROWN.
+        folder: The folder of the text.
 
     Returns:
-        what `experiment.run` takes.
+        The config for `experiment.run`.
     """
     if case == BROWN:
         config = brown.get_config('mlp9')
@@ -227,14 +226,14 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
 
 
 def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Runs one case in a folder of its own.
+    """Runs one case in a temporary folder.
 
     Args:
-        case: one of CASES, or BROWN.
-        sampling: whether text is sampled too, which takes a second to compile.
+        case: One of CASES, or BROWN.
+        sampling: Whether to sample text too, which takes a second to compile.
 
     Returns:
-        the case's record as JSON gives it back, and the commit, versions and device that it was made with.
+        The case's record after a round trip through JSON, and its commit, versions and device.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -244,7 +243,7 @@ def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, 
             model = experiment.load(run).model
         results = json.loads((run / 'results.json').read_text(encoding='utf-8'))
         found = {key: results[key] for key in ('vocabulary', 'words', 'perplexity', 'impossible_words')}
-        if 'mixture' in results:  # of networks alone
+        if 'mixture' in results:  # only for networks
             lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
             found |= {key: results[key] for key in ('updates', 'best_update', 'mixture')}
             found['metrics'] = [_numbers_of(json.loads(line)) for line in lines]
@@ -303,7 +302,7 @@ def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def _exact(value: Any) -> str:
-    """JSON, in which two floats are alike only if all their bits are, and the order of keys does not matter."""
+    """Returns canonical JSON: equal only for equal bits, whatever the order of keys."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -319,13 +318,13 @@ def _checksums(params: Any) -> list[list[Any]]:
 
 
 def _describe(log_p_BxV: np.ndarray) -> dict[str, Any]:
-    """All log-probabilities as a checksum, and those of the first words, null for minus infinity, as numbers."""
+    """Returns a checksum of all log-probabilities, and those of the first words as numbers (null for -inf)."""
     first = [[p if math.isfinite(p) else None for p in row[:FIRST_WORDS].tolist()] for row in log_p_BxV]
     return {'first': first, 'all': _checksums(log_p_BxV)[0]}
 
 
 def _to_text(value: Any, depth: int, margin: str = '\n') -> str:
-    """JSON with a line for each value of the outer `depth` levels. margin: what a line of this level begins with."""
+    """Returns JSON with a line for each value of the outer `depth` levels; each line begins with `margin`."""
     if not depth or not value or not isinstance(value, dict | list):
         return json.dumps(value)
     deeper = margin + ' '
@@ -339,18 +338,18 @@ def main() -> None:
     """Runs the selected cases, and writes the record or compares them with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument('--output', type=pathlib.Path, help='the file to write')
-    what.add_argument('--compare', type=pathlib.Path, help='the file to compare with')
-    parser.add_argument('--brown', action='store_true', help='MLP9 on Brown for one epoch too: minutes')
-    parser.add_argument('--only', default='', help='these cases, with commas between')
+    what.add_argument('--output', type=pathlib.Path, help='file to write')
+    what.add_argument('--compare', type=pathlib.Path, help='file to compare with')
+    parser.add_argument('--brown', action='store_true', help='add MLP9 on Brown, for minutes')
+    parser.add_argument('--only', default='', help='comma-separated names of the cases to run')
     flags = parser.parse_args()
     names = [*CASES, *[BROWN] * flags.brown]
     chosen = flags.only.split(',') if flags.only else names
     if unknown := {*chosen} - {*names, BROWN}:
-        parser.error(f'--only: no such case: {", ".join(sorted(unknown))}; there are {", ".join([*CASES, BROWN])}')
-    jax.config.update('jax_platforms', 'cpu')  # the only one whose bits are promised
+        parser.error(f'--only: no such case: {", ".join(sorted(unknown))}; available: {", ".join([*CASES, BROWN])}')
+    jax.config.update('jax_platforms', 'cpu')  # the only platform with reproducible bits
     jax.config.update('jax_enable_compilation_cache', False)  # each process compiles for itself
-    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    logging.set_verbosity(logging.WARNING)  # Orbax is verbose at the INFO level
     recorded = json.loads(flags.compare.read_text(encoding='utf-8')) if flags.compare else None
     cases, source, failed = {}, {}, False
     for case in chosen:
@@ -361,7 +360,7 @@ def main() -> None:
             print(f'{case}: {took}', flush=True)
         else:
             before = {**recorded['cases'], BROWN: recorded.get(BROWN)}.get(case)
-            lines = ['it is not in the record'] if before is None else differences(cases[case], before)
+            lines = ['not in the record'] if before is None else differences(cases[case], before)
             failed = failed or bool(lines)
             print('\n  '.join([f'{case}: {"differs" if lines else "same"}, {took}', *lines]), flush=True)
     if recorded is None:

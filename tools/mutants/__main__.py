@@ -4,7 +4,7 @@ python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models] 
 python -m tools.mutants --again --budget=8      repeats the survivors after tests were added
 python -m tools.mutants --report --seed=1       writes results/seed_1.json, which `python -m tools.mutants.table` prints
 python -m tools.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
-python -m tools.mutants --coverage cli runs     finds which lines the tests of other rooms run
+python -m tools.mutants --coverage cli runs     records the lines that the tests of other rooms run
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tools.mutants import covering, processes, study
 
 
 def measure_coverage(rooms: list[str]) -> None:
-    """Runs the tests of rooms unchanged, and keeps which lines they run."""
+    """Runs the tests of rooms without a change, and records the lines that they run."""
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as folder:
         root = processes.copy_repository(pathlib.Path(folder))
@@ -24,15 +24,15 @@ def measure_coverage(rooms: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--measure', action='store_true', help='run the mutants that were not run yet')
-    parser.add_argument('--again', action='store_true', help='run also those that survived')
+    parser.add_argument('--measure', action='store_true', help='run the mutants that have not been run yet')
+    parser.add_argument('--again', action='store_true', help='also run the survivors again')
     parser.add_argument('--report', action='store_true', help='write the results')
     parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
-    parser.add_argument('--slow', type=float, metavar='SECONDS', help='list slow tests that run no line alone')
+    parser.add_argument('--slow', type=float, metavar='SECONDS', help='minimum for the list of slow tests')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--size', type=int, default=240)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
-    parser.add_argument('--budget', type=float, default=study.BUDGET, help='seconds of computing for each mutant')
+    parser.add_argument('--budget', type=float, default=study.BUDGET, help='processor seconds per mutant')
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)

@@ -12,13 +12,13 @@ import re
 from tools.mutants import processes
 from tools.mutants.sites import Mutant
 
-KINDS = ('unit', 'integration')  # the folders of the tests that are run
-MOST_FILES = 4  # of which all tests run, where it is not known which ones run a line
+KINDS = ('unit', 'integration')  # the folders of the tests to run
+MOST_FILES = 4  # maximum number of files to run entirely if no test is known to run a line
 CACHE = processes.ROOT / 'build' / 'mutants'
 
 
 def digest(root: pathlib.Path) -> str:
-    """Returns a name for the package's sources and what tells mutants from places that are left out."""
+    """Returns a digest of the package's sources and of the code that excludes places."""
     files = [processes.HERE / 'sites.py', processes.HERE / 'cosmic_ray.toml']
     return _digest(_package(root), *(file.read_bytes() for file in files))
 
@@ -54,7 +54,7 @@ def is_of(room: str, file: str) -> bool:
 
 
 def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
-    """Returns seconds and name of the tests that take `slow` seconds or more and run no line of the package alone.
+    """Returns the seconds and names of tests that take `slow` seconds or more and run no line alone.
 
     They may still be the only tests of some properties of these lines.
     """
@@ -78,7 +78,7 @@ def _digest(*contents: bytes) -> str:
 
 @dataclasses.dataclass
 class Tests:
-    """The tests that run a line. measured: what `measure` returned."""
+    """The tests that run a line. `measured` is the result of `measure`."""
 
     root: pathlib.Path
     measured: dict[str, dict]
@@ -86,9 +86,10 @@ class Tests:
     def of(self, mutant: Mutant) -> tuple[list[str], list[str]]:
         """Returns the test files that may detect a change, and the tests in them; no tests if all of them may.
 
-        They are tests of the mutant's own room; of other rooms where no test of its own runs the line. For a line that
-        runs at import they are those that run any line of the module. Where the files that name the module were not
-        measured, or no test is known to run the line, as in a file that another program loads, they are these files.
+        These are tests of the mutant's own room, or of other rooms if no test of its own room runs the line. For a line
+        that runs at import, they are the tests that run any line of the module. If the test files that name the module
+        were not measured, or no test is known to run the line (for example in a file that another program loads), these
+        files are returned.
         """
         first, last, at_import = self._statement(mutant)
         by_file = {}
@@ -122,7 +123,7 @@ class Tests:
         return sorted(found, key=lambda f: (not f.endswith(f'/{stem}_test.py'), not is_of(mutant.room, f), f))
 
     def _statements(self, path: str) -> list[tuple[int, int, bool]]:
-        """Returns the first and last line of each statement, of a compound one those of its header."""
+        """Returns the first and last line of each statement; for compound statements, those of the header."""
         found: list[tuple[int, int, bool]] = []
 
         def walk(node: ast.AST, at_import: bool) -> None:

@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 # Imported from the copy.
 OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'tools', 'helpers', 'conftest', 'launch')
-# What takes the time of an import, and starts no thread before it is used.
+# Modules that are slow to import and start no thread before they are used.
 HEAVY = (
     'jax',
     'jax.numpy',
@@ -35,7 +35,7 @@ HEAVY = (
     'regex',
 )
 OPTIONAL = ('torch', 'sklearn.manifold')
-# Most programs of a test are the same with and without a change elsewhere, and are compiled once for all mutants.
+# Most compiled programs of a test do not depend on the mutant, so a cache shares them between all mutants.
 COMPILED = {
     'JAX_COMPILATION_CACHE_DIR': str(ROOT / 'build' / 'mutants' / 'compiled'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
@@ -51,7 +51,7 @@ def copy_repository(folder: pathlib.Path) -> pathlib.Path:
     ).stdout.split():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes((ROOT / name).read_bytes())
-    # By hash: a change in the same second and of the same length counts as one.
+    # Bytecode is checked by hash, because a mutant may have the time and the size of the original file.
     compile_all = [sys.executable, '-m', 'compileall', '-q', '--invalidation-mode=checked-hash', str(root / 'nplm_jax')]
     subprocess.run(compile_all, check=True)
     return root
@@ -79,13 +79,13 @@ def run_pytest(
     Args:
         root: The copy.
         arguments: Arguments of pytest.
-        plugin: A plugin of pytest; with a method `around` it runs pytest itself, between what comes before and after.
-        log: File to which the tests' output goes.
-        limit: Seconds of computing, or five times as many of waiting, after which the process and those that it
-            started are killed.
+        plugin: A plug-in of pytest. If it has a method `around`, this method runs pytest.
+        log: The file for the output of the tests.
+        limit: The maximum of processor seconds. The process and its children are killed after this, or after five times
+            as many elapsed seconds.
 
     Returns:
-        pytest's exit code, or None at the limit, and seconds of computing.
+        The exit code of pytest, or None at the limit, and the processor seconds.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -105,7 +105,7 @@ def run_pytest(
         done, code, used = os.wait4(child, os.WNOHANG)
         time.sleep(0 if done else 0.02)
     try:
-        os.killpg(child, signal.SIGKILL)  # also what the tests left running
+        os.killpg(child, signal.SIGKILL)  # including processes that the tests left running
     except ProcessLookupError:
         pass
     if not done:
@@ -122,7 +122,7 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     for name in [name for name in sys.modules if name.split('.')[0] in OURS]:
         del sys.modules[name]
     sys.path[:] = [str(root), *(path for path in sys.path if path not in ('', str(ROOT)))]
-    os.environ['PYTHONPATH'] = str(root)  # of the processes that tests start
+    os.environ['PYTHONPATH'] = str(root)  # for processes that tests start
     pytest = importlib.import_module('pytest')
     if any('eight_devices' in argument for argument in arguments):
         importlib.import_module('jax').config.update('jax_num_cpu_devices', 8)
@@ -140,9 +140,9 @@ def _computed() -> float:
 
 
 class Chosen:
-    """Runs only these tests, in this order, for so many seconds of computing, and ends at the first that fails.
+    """Runs only these tests, in this order, within a limit of processor seconds, and stops at the first failure.
 
-    Without node ids all tests of the files run in their order. `failed` is the file for the name of what failed.
+    Without node ids, runs all tests of the files in their order. `failed` is the file for the name of the failed test.
     """
 
     def __init__(self, nodeids: list[str], budget: float, failed: pathlib.Path):
@@ -150,7 +150,7 @@ class Chosen:
         self._budget, self._failed, self._session = budget, failed, None
 
     def pytest_collection_modifyitems(self, session, config, items):
-        """Leaves out the other tests."""
+        """Deselects the other tests."""
         self._session = session
         if self._rank:
             others = [item for item in items if item.nodeid not in self._rank]
@@ -168,19 +168,19 @@ class Chosen:
             self._failed.write_text(report.nodeid)
 
     def pytest_runtest_logfinish(self):
-        """Ends the session when the time is over."""
+        """Stops the session at the time limit."""
         if _computed() > self._budget:
             self._session.shouldstop = 'the time is over'
 
 
 class Covered:
-    """Writes which lines each test runs, and how long it takes."""
+    """Records the lines that each test runs, and its duration."""
 
     def __init__(self, root: pathlib.Path, output: pathlib.Path):
         self._root, self._output, self._seconds, self._failed = root, output, {}, []
 
     def around(self, run: Callable[[], int]) -> int:
-        """Runs pytest with a coverage whose contexts are tests."""
+        """Runs pytest under coverage, with one context per test."""
         coverage = importlib.import_module('coverage')
         self._coverage = coverage.Coverage(data_file=None, source=[str(self._root / 'nplm_jax')], config_file=False)
         self._coverage.start()

@@ -20,7 +20,7 @@ from cosmic_ray.mutating import mutate_code
 HERE = pathlib.Path(__file__).parent
 Position = tuple[int, int]  # line from 1, column from 0
 
-# Programs that differ in these alone compute the same, more slowly or with more memory, or refuse less to programmers.
+# Decorators and arguments that affect only speed, memory or checks for programmers.
 SPEED_DECORATORS = re.compile(r'(functools\.)?(lru_)?cache\b|(functools\.partial\()?jax\.jit\b|(functools\.)?wraps\b')
 SPEED_ARGUMENTS = {'frozen', 'slots', 'kw_only', 'donate_argnums', 'donate_argnames', 'unroll', 'stacklevel', 'maxsize'}
 LOGS = {'debug', 'info', 'warning', 'error', 'exception', 'log', 'warn'}
@@ -28,7 +28,7 @@ LOGS = {'debug', 'info', 'warning', 'error', 'exception', 'log', 'warn'}
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change of one place. path: below the repository's root; variant: which of the operator's changes it is."""
+    """A change of a place. `path` is relative to the repository; `variant` numbers the changes of an operator."""
 
     path: str
     operator: str
@@ -38,12 +38,12 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The package's folder that the file lies in."""
+        """The folder of the package that contains the file."""
         return self.path.split('/')[1]
 
     @property
     def site(self) -> tuple[str, str, Position]:
-        """The place and the kind of change: all binary operators that may stand instead of a + share one site."""
+        """The place and the kind of change. For example, all binary operators that can replace a + share one site."""
         return self.path, self.operator.split('_')[0], self.start
 
     def apply(self, source: str) -> str | None:
@@ -51,7 +51,7 @@ class Mutant:
         try:
             changed = mutate_code(source, cosmic_ray.plugins.get_operator(self.operator)(), self.occurrence)
             compile(changed or '1 +', self.path, 'exec')
-        except (SyntaxError, ValueError, AttributeError):  # the last one by cosmic-ray: of `except module.Error`
+        except (SyntaxError, ValueError, AttributeError):  # cosmic-ray raises AttributeError for `except module.Error`
             return None
         return changed
 
@@ -108,7 +108,7 @@ def excluded(source: str) -> list[tuple[Position, Position]]:
 
 
 def draw(mutants: list[Mutant], root: pathlib.Path, size: int, seed: int) -> tuple[list[Mutant], dict[str, int]]:
-    """Draws sites at random, a tenth of them from each room and the others by the rooms' shares, and a change of each.
+    """Draws random sites and a change of each: a tenth of them from each room, the others by the rooms' sizes.
 
     Returns:
         The sample, and the number of sites by room.

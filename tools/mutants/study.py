@@ -17,8 +17,8 @@ from tools.mutants import covering, processes, sites, table
 
 HERE = pathlib.Path(__file__).parent
 ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models', 'ngram', 'executors')
-ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # asked, if measured, where no test of its own room runs a line
-BUDGET = 4.0  # seconds of computing for the tests of a mutant
+ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # used, if measured, for lines that no test of their own room runs
+BUDGET = 4.0  # processor seconds for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
 UNDECIDED = 'undecided'  # the machine was too busy to decide
 
@@ -27,11 +27,11 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
     """Runs the tests on the mutants of a sample that have no outcome yet.
 
     Args:
-        seed: Of the sample.
-        size: Number of mutants in the sample.
+        seed: The random seed of the sample.
+        size: The number of mutants in the sample.
         rooms: The rooms whose mutants are run.
-        again: Whether those that survived, but for equivalent ones, are run again.
-        budget: Seconds of computing for the tests of a mutant.
+        again: Whether to run survivors again, except equivalent mutants.
+        budget: Processor seconds for the tests of a mutant.
     """
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as name:
@@ -40,7 +40,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
         before = {key(record): record for record in records(seed)}
         todo = [mutant for mutant in _side_by_side(sample) if mutant.room in rooms]
         todo = [mutant for mutant in todo if _is_due(before.get(key(mutant)), again)]
-        todo.sort(key=lambda mutant: key(mutant) not in before)  # first those that survived
+        todo.sort(key=lambda mutant: key(mutant) not in before)  # survivors first
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
         for number, mutant in enumerate(todo, 1):
             record = try_mutant(root, mutant, tests, budget)
@@ -51,7 +51,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
 
 
 def draw(root: pathlib.Path, size: int, seed: int) -> tuple[list[sites.Mutant], dict[str, int]]:
-    """See `sites.draw`; it takes minutes for the first time, and the sample is kept."""
+    """See `sites.draw`. Caches the sample, because drawing it takes minutes."""
     file = covering.CACHE / f'sample-{covering.digest(root)}-{size}-{seed}.json'
     if not file.exists():
         sample, places = sites.draw(sites.find(root), root, size, seed)
@@ -62,7 +62,7 @@ def draw(root: pathlib.Path, size: int, seed: int) -> tuple[list[sites.Mutant], 
 
 
 def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, budget: float) -> dict[str, Any]:
-    """Changes a copy of the repository, runs the tests and changes it back. Returns what is recorded."""
+    """Changes a copy of the repository, runs the tests and reverts the change. Returns the record."""
     path, (files, nodeids) = root / mutant.path, tests.of(mutant)
     source = path.read_text()
     changed = mutant.apply(source)
@@ -73,7 +73,7 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         try:
             path.write_text(changed)
             log = root.parent / 'mutant.log'
-            limit = budget + 2 * tests.slowest(nodeids)  # a slow test that begins late is no endless loop
+            limit = budget + 2 * tests.slowest(nodeids)  # a slow test that starts late is not an endless loop
             code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, limit + 10)
         finally:
             path.write_text(source)
@@ -83,11 +83,11 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         outcome = UNCOVERED
     elif failed.exists():
         outcome = KILLED
-    elif code is None:  # in an endless loop, or waiting for the machine
+    elif code is None:  # an endless loop, or a busy machine
         outcome = TIMEOUT if seconds >= limit else UNDECIDED
-    elif code in (0, 2):  # 2: the time was over before all tests had run
+    elif code in (0, 2):  # 2: time limit before all tests had run
         outcome = SURVIVED
-    elif code < 0 or code == 4:  # 4: a module that the tests' surroundings import does not run
+    elif code < 0 or code == 4:  # 4: the tests' environment cannot import a module
         outcome = KILLED
     else:
         raise RuntimeError(f'pytest ended with {code}: {log.read_text()[-2000:]}')
@@ -97,9 +97,9 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
 
 
 def report(seed: int, size: int, rooms: list[str]) -> None:
-    """Writes results/seed_SEED.json: each mutant with its first outcome and the one now.
+    """Writes results/seed_SEED.json: each mutant with its first and its current outcome.
 
-    A room's mutants, which are in random order, are those before the first that is not decided.
+    The mutants of a room are in random order; those from the first undecided one on are omitted.
     """
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
@@ -120,7 +120,7 @@ def report(seed: int, size: int, rooms: list[str]) -> None:
         'seed': seed,
         'places': {room: number for room, number in places.items() if room in rooms},
         'cosmic-ray': metadata.version('cosmic-ray'),
-        # It imports JAX, which `processes.import_heavy` has to do after its settings.
+        # This imports JAX, which only `processes.import_heavy` may do first, after its settings.
         **importlib.import_module('nplm_jax.reporting.provenance').provenance(),
     }
     path = HERE / 'results' / f'seed_{seed}.json'
@@ -128,7 +128,7 @@ def report(seed: int, size: int, rooms: list[str]) -> None:
 
 
 def records(seed: int) -> list[dict[str, Any]]:
-    """Returns what was recorded so far, in that order."""
+    """Returns all records so far, in order."""
     file = _file(seed)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -140,7 +140,7 @@ def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
 
 
 def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
-    """Returns the test files of rooms, and files that are named themselves, below the root."""
+    """Returns the test files of rooms; names of files are kept."""
     folders = [root / 'tests' / kind / room for room in rooms for kind in covering.KINDS]
     found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
     return [path.relative_to(root).as_posix() for path in found]
@@ -151,7 +151,7 @@ def _file(seed: int) -> pathlib.Path:
 
 
 def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:
-    """Orders a sample so that a run which is stopped has tried the same share of each room, in its random order."""
+    """Interleaves the rooms of a sample, so a stopped run has tried the same share of each room."""
     by_room = [[m for m in sample if m.room == room] for room in sorted({m.room for m in sample})]
     ranked = [(i / len(mutants), m.room, m) for mutants in by_room for i, m in enumerate(mutants)]
     return [mutant for _, _, mutant in sorted(ranked, key=lambda r: r[:2])]
@@ -164,7 +164,7 @@ def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:
-    """Returns the first line that differs, before and after; no line after it where one was left out."""
+    """Returns the first line that differs, before and after the change; None after it if the line was removed."""
     before, after = ([(n, line) for n, line in enumerate(s.splitlines(), 1) if line.strip()] for s in (source, changed))
     line, old, new = next((number, old, new) for (number, old), (_, new) in zip(before, after) if old != new)
     return {'line': line, 'before': old.strip(), 'after': '' if len(after) < len(before) else new.strip()}

@@ -40,7 +40,7 @@ def rows() -> list[list[str]]:
 
 
 def equivalents() -> set[tuple[str, ...]]:
-    """Returns the changes that compute the same."""
+    """Returns the changes that do not affect results."""
     return {key(entry) for entry in json.loads((HERE / 'equivalents.json').read_text())}
 
 
@@ -59,7 +59,7 @@ def key(record: dict[str, Any]) -> tuple[str, ...]:
 def _estimate(strata: list[tuple[float, int, int]]) -> tuple[float, str]:
     """Returns a share and its interval from (weight, killed, tried) of each stratum.
 
-    The interval is Agresti and Coull's for one stratum; for several the variances of their shares add up by weight.
+    The interval is Agresti and Coull's for one stratum. For several strata, the weighted variances are summed.
     """
     share = sum(weight * killed / tried for weight, killed, tried in strata)
     centre = sum(weight * (killed + 2) / (tried + 4) for weight, killed, tried in strata)

@@ -20,7 +20,7 @@ class Checkout:
     """A process that trains with the code of one checkout."""
 
     def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
-        """Starts it; it ends with the stack."""
+        """Starts the process, which ends with the stack."""
         self._folder = folder
         environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
         command = [sys.executable, '-P', str(HERE / 'child.py')]

@@ -1,6 +1,7 @@
-"""Trains in turns for race.py, with the nplm_jax of the checkout in PYTHONPATH.
+"""Trains turn by turn for race.py, with the nplm_jax of the checkout in PYTHONPATH.
 
-Reads one JSON command a line and answers with one JSON line. Imports no other tool, so every checkout can run it.
+Reads one JSON command per line and answers each with one line of JSON. Imports no other tool, so every checkout can run
+it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
-Execute = Callable[[], np.ndarray]  # makes some updates in one execution; returns their mean NLLs, nats per word
+Execute = Callable[[], np.ndarray]  # performs some updates in one execution; returns their mean NLLs, nats per word
 
 
 def make_config(row: str, changes: dict[str, Any]) -> Any:
-    """Returns a row of configs/brown.py, whose own is `default`, with some flattened keys changed."""
+    """Returns the config of a row of configs/brown.py (`default`: without a preset), with some keys changed."""
     return settings.override(brown.get_config('' if row == 'default' else row), changes)
 
 
@@ -79,7 +80,7 @@ def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int
 
 
 def main() -> None:
-    """Obeys commands until the input ends: `compile` an entry, or time a `turn` of one."""
+    """Executes commands until the input ends: `compile` an entry, or time a `turn` of one."""
     entries: dict[str, Execute] = {}
     for line in sys.stdin:
         command = json.loads(line)

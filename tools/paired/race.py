@@ -3,7 +3,7 @@
     python -m tools.paired.race --base=FOLDER [--rows=mlp1,mlp9] [--precisions=float32] [--rounds=5]
     python -m tools.paired.race --show [--output=FILE]      the table of an earlier race, nothing measured
 
-FOLDER is another checkout, for example of `git worktree add`. Writes runs/paired.json and prints the table.
+FOLDER is another checkout, such as one created by `git worktree add`. Writes runs/paired.json and prints the table.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tools.paired.checkouts import Checkout
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIDES = ('base', 'new')
-PAPER = ('mlp1', 'mlp9')  # rows that are raced with each precision, and the last one with each kind
-OWN = ('default', 'one_minute')  # rows that are raced as they are, with their own batch
+PAPER = ('mlp1', 'mlp9')  # rows to race in each precision; the last one also with each output.kind
+OWN = ('default', 'one_minute')  # rows to race unchanged, with their own batch size
 KINDS = ('sampled', 'nce', 'two_level')
-LARGEST_DIFFERENCE = 1e-2  # of the losses of two checkouts that train alike, nats a word
+LARGEST_DIFFERENCE = 1e-2  # maximum difference of losses between equivalent checkouts, nats per word
 HEADER = [
     'row',
     'output',
@@ -50,20 +50,20 @@ HEADER = [
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--base', default='', metavar='FOLDER', help='the checkout to compare with')
+    parser.add_argument('--base', default='', metavar='FOLDER', help='checkout to compare with')
     parser.add_names('--rows', [*PAPER, *OWN], 'the networks')
-    parser.add_names('--precisions', problem.PRECISIONS, "of the full output's products")
-    parser.add_names('--kinds', KINDS, 'other outputs, raced on the last row')
-    parser.add_count('--batch', 512, 'words of an update')
-    parser.add_count('--steps', 20, 'updates of one execution')
-    parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
-    parser.add_count('--rounds', 5, 'turns of each side that are timed')
-    parser.add_count('--starts', 3, 'how often each side compiles each entry')
+    parser.add_names('--precisions', problem.PRECISIONS, 'precisions of the matrix products of the full output')
+    parser.add_names('--kinds', KINDS, 'other values of output.kind, for the last row')
+    parser.add_count('--batch', 512, 'words per update')
+    parser.add_count('--steps', 20, 'updates per execution')
+    parser.add_argument('--seconds', type=float, default=1.0, help='approximate duration of a turn [s]')
+    parser.add_count('--rounds', 5, 'number of timed turns of each side')
+    parser.add_count('--starts', 3, 'number of compilations of each entry on each side')
     parser.add_output_path(pathlib.Path('runs') / 'paired.json')
 
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields row and changed keys of each contestant."""
+    """Yields the row and the changed keys of each contestant."""
     of_paper = [row for row in flags.rows if row in PAPER]
     batch = {'train.batch_size': flags.batch}
     for row, precision in itertools.product(of_paper, flags.precisions):
@@ -74,7 +74,7 @@ def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def order(i: int) -> tuple[str, ...]:
-    """Returns the sides in the order of round i: every second round the other one begins."""
+    """Returns the sides in the order of round i; the order alternates."""
     return SIDES[:: -1 if i % 2 else 1]
 
 
@@ -107,10 +107,10 @@ def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns one line a contestant: medians over the rounds, and the median of the rounds' ratios.
+    """Returns one line per contestant: medians over the rounds, and the median of the rounds' ratios.
 
-    A start is the median of the seconds from the settings to the end of the first execution, less what a later
-    execution takes. The CPU time of the process suffers less from other work on the machine than the time that passes.
+    A start is the median time from the settings to the end of the first execution, minus the time of a later execution.
+    Other work on the machine affects CPU time less than wall time.
     """
     lines = []
     for entry in measured['raced']:

@@ -1,1 +1,1 @@
-"""Memory, open files, threads and disk space of nplm while it trains and answers visitors."""
+"""Measures the memory, open files, threads and disk space of nplm while it trains and serves visitors."""

@@ -45,16 +45,16 @@ ENDLESS = (
     '--config.train.epochs=1000000', '--config.train.patience=1000000',
     f'--config.train.checkpoint_every={SAVE_EVERY}', '--config.train.evaluate_every=5000',
 )  # fmt: skip
-LOOKS = 120  # at each process, spread over the time
+LOOKS = 120  # number of measurements of each process, evenly spaced
 PARTS = ('start', 'middle', 'end')
 
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--minutes', type=study.positive(float), help='how long; default: print the committed results')
-    parser.add_argument('--visitors', type=study.positive(int), default=20, help='visitors of the explorer at once')
-    parser.add_switch('--no_training', 'no training beside the explorer')
-    parser.add_argument('--workdir', default='', help='where the runs are kept; default: nowhere')
+    parser.add_argument('--minutes', type=study.positive(float), help='duration [min]; default: print the results')
+    parser.add_argument('--visitors', type=study.positive(int), default=20, help='number of concurrent visitors')
+    parser.add_switch('--no_training', 'serve without a concurrent training')
+    parser.add_argument('--workdir', default='', help='folder that keeps the runs; default: a temporary folder')
     parser.add_output_path(RESULTS / 'soak.json')
 
 
@@ -89,7 +89,7 @@ def measure(folder: pathlib.Path, minutes: float, num_visitors: int, trains: boo
     try:
         assert explorer.stdout is not None
         address = explorer.stdout.readline().split()[0]
-        time.sleep(3)  # it listens a moment after it has said so
+        time.sleep(3)  # the explorer listens shortly after its message
         if trains:
             processes['training'] = _start(folder, 'training', *NETWORK, *ENDLESS, stderr=log)
             _wait_for(lambda: len(_saves(folder)) >= 2, 600)
@@ -110,7 +110,7 @@ async def _run(
     seconds: float,
     num_visitors: int,
 ) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Lets visitors come and looks at the processes meanwhile."""
+    """Simulates visitors, and measures the processes in the meantime."""
     from tools.soak import visitors  # noqa: PLC0415 (needs the explorer's packages)
 
     answers: list[visitors.Answer] = []
@@ -156,7 +156,7 @@ def _saves(folder: pathlib.Path) -> list[int]:
 def _summary(
     folder: pathlib.Path, looks: list[dict[str, Any]], answers: list[Any], num_visitors: int, ends: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns medians of a tenth of the time at the start, in the middle and at the end, and all looks."""
+    """Returns medians over a tenth of the time at the start, in the middle and at the end, and all measurements."""
     size = max(len(looks) // 10, 1)
     middle = len(looks) // 2
     places = {'start': slice(0, size), 'middle': slice(middle, middle + size), 'end': slice(-size, None)}
@@ -194,7 +194,7 @@ def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
-    """Returns the requests a second and the median and 99th percentile of their milliseconds, by kind."""
+    """Returns the requests per second, and the median and 99th percentile of their latency in ms, by kind."""
     summary: dict[str, Any] = {'per_second': round(len(answers) / seconds, 2)}
     for kind in ('page', 'text', 'busy', 'error'):
         times = [1000 * answer.seconds for answer in answers if answer.kind == kind]
@@ -205,7 +205,7 @@ def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
 
 
 def _write_text(path: pathlib.Path) -> list[str]:
-    """Writes the text. Returns words that visitors type, some of them outside the vocabulary."""
+    """Writes the text. Returns the words that visitors type, some of them outside the vocabulary."""
     ranks_T = np.concatenate(list(generate.ranks(WORDS)))
     path.write_text(' '.join(f'w{rank}' for rank in ranks_T))
     return [f'w{rank}' for rank in dict.fromkeys(ranks_T[:5000].tolist())]
@@ -231,12 +231,12 @@ def _wait_for(is_so: Any, seconds: float) -> None:
     stop = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > stop:
-            raise SystemExit('the training saves nothing')
+            raise SystemExit('the training has saved no checkpoint')
         time.sleep(1)
 
 
 def _end(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Ends a process like Ctrl-C. Returns its exit code and the time it took."""
+    """Ends a process with SIGINT. Returns its exit code and the time until it ended."""
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)
@@ -244,7 +244,7 @@ def _end(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def make_table(name: str) -> str:
-    """Returns the table of a committed measurement: what each process held, and how fast visitors were answered."""
+    """Returns the tables of a committed measurement: the resources of each process, and the latency of answers."""
     measured = results.read(RESULTS, name)
     header = ['', 'minute']
     for process in measured['ends']:

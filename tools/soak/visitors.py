@@ -1,7 +1,7 @@
-"""Visitors of the explorer without a browser: each opens the page, types texts, reads the answers and leaves.
+"""Simulated visitors of the explorer: each opens the page, types texts, reads the answers and leaves.
 
-A visitor communicates like the script of the page: one request for the page, then a socket on which it sends each text
-and waits for the next change of the page, or for the note that the explorer is busy.
+A visitor communicates like the script of the page. It requests the page, then opens a socket, on which it sends each
+text and waits for the next change of the page or for a note that the explorer is busy.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _QUERY = re.compile(r"'client_id': '([^']+)'")
 _PATH = '/_nicegui_ws/socket.io'
 _TIMEOUT = 120.0  # seconds
 TEXTS_PER_PAGE = 6
-THINKING = 0.5, 2.0  # seconds between an answer and the next text
-BUSY = 503  # the status of a page that is refused
+THINKING = 0.5, 2.0  # minimum and maximum seconds between an answer and the next text
+BUSY = 503  # HTTP status of a refused page
 
 
 class Answer(NamedTuple):
-    """One request.
+    """The answer to a request.
 
     Attributes:
-        kind: `page`, `text`, `busy` (a page or a text that the explorer has refused), or `error`.
-        at: When it was answered, on the monotonic clock.
+        kind: `page`, `text`, `busy` (a page or text that the explorer refused), or `error`.
+        at: The time of the answer on the monotonic clock.
         seconds: The duration.
         note: The error.
     """
@@ -45,13 +45,13 @@ class Answer(NamedTuple):
 
 
 async def visit(address: str, number: int, words: Sequence[str], stop: float, answers: list[Answer]) -> None:
-    """Opens page after page until `stop` on the monotonic clock, and appends the answers.
+    """Opens pages until `stop` on the monotonic clock, and appends the answers.
 
     Args:
-        address: Where the explorer listens.
-        number: The number of the visitor, its seed.
-        words: The words that it types.
-        stop: When it leaves.
+        address: The address of the explorer.
+        number: The number of the visitor, used as its seed.
+        words: The words that the visitor types.
+        stop: The time at which the visitor leaves.
         answers: The list to which the answers are appended.
     """
     rng = random.Random(number)
@@ -126,7 +126,7 @@ def _text_field(page: str) -> tuple[str, int, str]:
     """Returns the client's id, and the number and the listener of the text field of a page."""
     elements, query = _ELEMENTS.search(page), _QUERY.search(page)
     if elements is None or query is None:
-        raise ValueError('the page has another form than that of NiceGUI 3')
+        raise ValueError('the page was not created by NiceGUI 3')
     for number, element in json.loads(elements[1].replace('&lt;', '<').replace('&amp;', '&')).items():
         if element.get('props', {}).get('label') == 'a beginning':
             for event in element['events']:

@@ -1,13 +1,13 @@
 """Evaluates `--minutes` on six texts: training time and test perplexity, compared with networks chosen by hand.
 
-    python -m experiments.beyond.frontier.minutes           trains what is missing; nothing else may run
+    python -m experiments.beyond.frontier.minutes           trains the missing runs on an idle machine
     python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time of day; the same command continues
     python -m experiments.beyond.frontier.minutes --minutes=2 --texts=0.2M
     python -m experiments.beyond.frontier.minutes --show          the table of the committed results
 
 The texts are 2,000 words of Brown, 4,000, 16,000 and 0.2 million, all of Brown, and 5.8 million words: Brown,
-WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each by-hand network is the
-best of some that were tried, but for that of 2,000 words, for which `--minutes` trains a 5-gram.
+WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by hand is
+the best of several. There is none for 2,000 words, for which `--minutes` trains a 5-gram.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, loading
 
 BURN_IN = SCORED = 512  # words read to fill a state before scoring, and words scored at once
-STRETCHES = 32  # of a span
+STRETCHES = 32  # segments of a span, read in parallel
 Batch = tuple[Tensor, Tensor]  # words, T x S, and the words that follow them
 
 

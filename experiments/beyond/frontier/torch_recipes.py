@@ -5,13 +5,12 @@
 
 - `word_language_model`: the defaults of PyTorch's example of that name. Two LSTM layers of 200 units, dropout of 0.2,
   gradient descent at a rate of 20 that is divided by 4 after an epoch without a better validation perplexity.
-- `awd_lstm`: AWD-LSTM (Merity et al., 2018) by its recipe for the Penn Treebank.
-- `nanogpt`: nanoGPT's settings for a CPU, at the size of `one_minute`. Four layers of 200 features, AdamW, a rate that
-  falls along a cosine.
+- `awd_lstm`: AWD-LSTM (Merity et al., 2018) with its recipe for the Penn Treebank.
+- `nanogpt`: nanoGPT's settings for a CPU, at the size of `one_minute`. Four layers of 200 features, AdamW, cosine decay
+  of the rate.
 
-The time is the processor time of updates, divided by the number of threads, so that other work on the machine does not
-count. Writes results/outside/CORPUS/RECIPE-MINUTES.json.
-Requires PyTorch, which is not in requirements.txt.
+The time is the processor time of updates, divided by the number of threads. It excludes other work on the machine.
+Writes results/outside/CORPUS/RECIPE-MINUTES.json. Requires PyTorch, which is not in requirements.txt.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--recipes', RECIPES, 'recipes')
     parser.add_names('--corpora', CORPORA, 'corpora')
-    parser.add_argument('--minutes', type=study.positive(float), default=1.0, help='how long to train; default: 1')
+    parser.add_argument(
+        '--minutes', type=study.positive(float), default=1.0, help='training time [minutes]; default: 1'
+    )
     parser.add_output_path(RESULTS, folder=True)
 
 

@@ -1,4 +1,4 @@
-"""Changes to a recipe, tried for one minute of training on validation words only, one row each.
+"""Variants of a recipe, each trained for one minute and evaluated on validation words only.
 
     python -m experiments.runs tuning                                                 trains the missing points
     python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256   one point

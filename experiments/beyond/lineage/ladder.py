@@ -4,9 +4,9 @@
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm,wikitext2   on WikiText-2
     python -m experiments.runs lineage                                       all of them, with two seeds
 
-Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`), or for fewer where
-it overfits, so that a rung has one result on a busy machine and on an idle one. On WikiText-2 the words have `<text>`
-and `<p>` before lines (corpus.paragraphs=auto).
+Every rung trains for the number of updates that fit into five minutes on two cores (`results/updates.json`), or for
+fewer if it overfits. Results therefore do not depend on the load of the machine. WikiText-2 is read with `<text>`
+before articles and `<p>` before lines (corpus.paragraphs=auto).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _REGULARISED: presets.Preset = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
 RUNGS = {
     'paper': Rung(
         '',
-        'the network of 2003 (n=6, m=100, h=200) by its own recipe, one word an update',
+        'the network of 2003 (n=6, m=100, h=200) with its own recipe, one word per update',
         {**presets.PAPER_RECIPE, 'model.n': 6, 'model.m': 100, 'model.h': 200, 'model.direct': False},
     ),
     'batches': Rung(
         'paper',
-        'gradient descent on 512 words an update, at a rate that falls along a cosine, without weight decay; '
-        'b begins at the log-frequencies',
+        'gradient descent on 512 words per update, with cosine decay of the rate and no weight decay; '
+        'b is initialised with the log-frequencies',
         {
             'optimizer.name': 'sgd',
             'optimizer.learning_rate': 4.0,
@@ -72,20 +72,20 @@ RUNGS = {
     'moments': Rung(
         'sampled',
         'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients; '
-        'one pass over the words, since it overfits in the second',
+        'one pass over the words, because the second pass overfits',
         {**presets.ROWWISE_ADAM, 'train.max_steps': 1600},
     ),
     'regularised': Rung(
         'moments',
-        'dropout of 0.4 and weight decay of 0.1, and all of the five minutes',
+        'dropout of 0.4 and weight decay of 0.1, for the full five minutes',
         {**_REGULARISED, 'train.max_steps': 0},
     ),
     'residual': Rung(
         'regularised',
-        'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
+        'a residual layer with layer normalisation instead of tanh; windows along streams, with one dropout mask each',
         {'model.family': 'residual', 'model.averages': 0, 'model.expansion': 2, **_OVER_STREAMS},
     ),
-    'tied': Rung('residual', 'the word features are the output matrix too', {'model.tied': True}),
+    'tied': Rung('residual', 'the word features are also the output matrix', {'model.tied': True}),
     'wide': Rung('tied', 'm = h = 320', {'model.m': 320, 'model.h': 320}),
     'averages': Rung('wide', 'three averages of the 35 words before the window', {'model.averages': 3}),
     'attention': Rung(
@@ -123,7 +123,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     """
     name, _, corpus = row.partition(',')
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
-        allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
+        allowed = f'must be one of {", ".join(RUNGS)}, optionally followed by ,{WIKITEXT_2}'
         raise BadInput(f'experiments/beyond/lineage/ladder.py:{row}', allowed)
     corpus = corpus or BROWN
     config = without_budget(name, corpus)
@@ -152,7 +152,7 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
 def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
     """Returns the keys whose values differ between a rung's config and a run recorded by `experiments.runs`.
 
-    The runs were recorded when a key had one default, that of the default config, whatever component read it.
+    These runs were recorded when a key had the default of the default config, regardless of the component.
     """
     values, defaults = flatten(config), flatten(config_lib.default_config())
     others = (

@@ -110,7 +110,7 @@ def draw() -> None:
         gained = gain(measured, rung)
         label = f'{test:.0f}' if gained is None else f'{test:.0f}\n{-gained:+.0%}'
         side = {'xytext': (0, -9), 'va': 'top'} if column[rung] else {'xytext': (0, 9), 'va': 'bottom'}
-        covers = {'bbox': {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}, 'zorder': 2}  # lines, not points
+        covers = {'bbox': {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}, 'zorder': 2}  # over lines
         at = {'textcoords': 'offset points', 'ha': 'center', 'fontsize': 11, **side}
         axes.annotate(label, (column[rung], test), **at, **covers)
     baseline = measured[BASELINE].perplexity('test')

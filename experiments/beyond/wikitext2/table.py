@@ -2,8 +2,8 @@
 
     python -m experiments.beyond.wikitext2.table
 
-results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`, or of a mixture, as
-`python -m experiments.runs wikitext2` trains them.
+results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`, or of a mixture.
+`python -m experiments.runs wikitext2` trains the models.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     """Returns all cases, ordered by the position of their row, topology and mesh.
 
-    Every row is compiled for each topology of SMALL, with the batch divided over the devices, the words, or both; for
-    NEWER chips with both, and the rows of SCALED with the batch or both for the others.
+    For topologies in SMALL, every row is compiled with the batch, the words, or both divided over the devices; for
+    NEWER chips, with both. For other topologies, the rows of SCALED are compiled with the batch or both divided.
     """
     ranked = []
     for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
@@ -141,12 +141,12 @@ def check(
 def at_most(update: programs.Update, data: int, model: int) -> int:
     """Returns the maximum number of collectives of an update, one per array; XLA combines several into one.
 
-    With gradients of whole tables, the gradient of each parameter and the NLL are summed over the batch; over the words
-    each block of examples takes the largest score, the sum of E and the target's score, and once the gradients of the
-    output layer's inputs are summed. With sparse updates the batch is divided over all devices, and the gradient of
-    each parameter, or of the rows of a table, and the NLL are summed. Where the words are divided, the rows of the
-    examples and of the samples come from their owners, and of each output table the second moments of these rows, and
-    the sum and the number of all moments.
+    With dense gradients, the gradient of each parameter and the NLL are summed over the batch. Over the words, each
+    block of examples reduces the largest score, the sum of E and the target's score, and the gradients of the output
+    layer's inputs are summed once. With sparse updates, the batch is divided over all devices, and the NLL and the
+    gradients of each parameter, or of the rows of a table, are summed. If the words are divided, each output table also
+    exchanges the rows of the examples and of the samples, the second moments of these rows, and the sum and the number
+    of all moments.
     """
     network, summed = update.network, update.num_parameters + 1
     if data * model == 1:

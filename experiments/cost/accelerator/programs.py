@@ -37,7 +37,7 @@ ROWS = {
     'mogrifier': (brown, 'mogrifier'),
     'mlp9': (brown, 'mlp9'),
 }
-# An LSTM: the version of `one_minute` when its programs were compiled.
+# An LSTM: `one_minute` as it was when its programs were compiled.
 CHANGES: dict[str, dict[str, Any]] = {
     'one_minute': {
         'model.family': 'lstm',

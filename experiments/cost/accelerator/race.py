@@ -8,10 +8,10 @@
 
 Each row is measured in a separate process and written to a file results/race/DEVICE/ROW.json; a rehearsal writes to
 runs/race-rehearsal. A restarted race first measures the missing rows, then the failed ones.
-The rows: words/s and the share of the device's peak in bfloat16 against the batch (NETWORK-BATCH); our training step
-against plain JAX and torch.compile, in turns (-plain_jax, -torch_compile); sixteen learning rates and decays by vmap
-against one by one (-vmap); the time to the paper's validation perplexity on Brown
-(-perplexity). Only some rows require PyTorch or the corpus.
+The rows measure the words/s and the share of the device's bfloat16 peak by batch size (NETWORK-BATCH), our training
+step and alternately plain JAX or torch.compile (-plain_jax, -torch_compile), sixteen learning rates and decays trained
+by vmap and one by one (-vmap), and the time to the paper's validation perplexity on Brown (-perplexity). Only some rows
+require PyTorch or the corpus.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MODULE = 'experiments.cost.accelerator.race'
 HERE = pathlib.Path(__file__).parent
 RESULTS, REHEARSAL = HERE / 'results' / 'race', pathlib.Path('runs/race-rehearsal')
 ABOUT = 'about'  # a child that measures nothing
-LIMIT = 240.0  # seconds of a row
+LIMIT = 240.0  # maximum seconds of a row
 QUICK = {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}  # a rehearsal spends more time compiling than training
 HEADER = ['row', 'batch', 'words/s', 'range', 'Tflop/s', 'of peak', 'ratio', 'remark']
 
@@ -81,7 +81,7 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
         The measurements; or `failed`, the reason of a failure.
 
     Raises:
-        subprocess.TimeoutExpired: It took longer than `seconds`.
+        subprocess.TimeoutExpired: The row took longer than `seconds`.
     """
     command = [sys.executable, '-m', MODULE, f'--child={name}', *(['--rehearse'] if rehearse else [])]
     environment = {**os.environ, **(QUICK if rehearse else {})}
@@ -136,7 +136,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
     except subprocess.TimeoutExpired:
         facts = {'failed': f'did not start within {LIMIT:.0f} s'}
     require('failed' not in facts, 'JAX', facts.get('failed'), 'must start')
-    allowed = 'must be an accelerator; --rehearse measures all rows in small'
+    allowed = 'must be an accelerator; --rehearse measures all rows at a small size'
     require(rehearse or facts['platform'] != 'cpu', 'platform', facts['platform'], allowed)
     facts['command'] = shlex.join(['python', '-m', MODULE, *sys.argv[1:]])
     folder = root / re.sub(r'\W+', '-', facts['kind']).strip('-')
@@ -225,9 +225,9 @@ def root_of(flags: study.Flags) -> pathlib.Path:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    minutes = 'after which no row is measured any more; default: 25'
+    minutes = 'time after which no row starts [minutes]; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
-    parser.add_switch('--rehearse', 'measure all rows in small, on any device')
+    parser.add_switch('--rehearse', 'measure all rows at a small size, on any device')
     parser.add_names('--rows', ROWS, 'the rows')
     parser.add_switch('--figure', 'draw race.png too')
     parser.add_output_path(help='the folder of the results; default: see above', folder=True)

@@ -112,10 +112,10 @@ def table(flags: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('text', nargs='?', metavar='TEXT', help='a file; default: print the committed results')
-    parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz")
-    parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
-    parser.add_count('--rounds', 3, 'how often each program runs')
+    parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
+    parser.add_argument('--kenlm', type=pathlib.Path, help='folder of lmplz')
+    parser.add_argument('--memory', default='2G', help='memory for lmplz (its option -S)')
+    parser.add_count('--rounds', 3, 'number of runs of each program')
     parser.add_output_path(RESULTS / 'cold.json')
     parser.add_quick(rounds=1, output='runs/quick/cold.json')
 
@@ -126,8 +126,8 @@ def main(flags: study.Flags) -> None:
         with generate.small_text(20_000) as text:
             measure(flags, text, None)
         return
-    require(os.path.isfile(flags.text), 'TEXT', flags.text, 'is no file')
-    require(bool(flags.kenlm and (flags.kenlm / 'lmplz').is_file()), '--kenlm', str(flags.kenlm), 'has no lmplz')
+    require(os.path.isfile(flags.text), 'TEXT', flags.text, 'must be a file')
+    require(bool(flags.kenlm and (flags.kenlm / 'lmplz').is_file()), '--kenlm', str(flags.kenlm), 'must contain lmplz')
     allowed = 'must be a size such as 2G or 80%'
     require(bool(re.fullmatch('[0-9.]+[%bKMGT]?', flags.memory)), '--memory', flags.memory, allowed)
     measure(flags, os.path.abspath(flags.text), flags.kenlm)

@@ -2,11 +2,11 @@
 
     python -m experiments.cost.scale.generate 100_000_000 text.txt
 
-Words are numbered by rank. Each next word is drawn after the last 0 to 4 words, the length chosen at random. A context
-has a list of words that may follow it, each drawn from the Zipf-Mandelbrot law P(rank > r) = (1 + r / q)^(1 - s) by a
-hash of the context and of the place in the list; the place is drawn from a power law as well. So n-grams repeat as
-they do in a text, and the number of types grows as T^(1/s), as in a Pitman-Yor process with discount 1/s. A document
-has 512 words and depends on nothing before it; a shorter text is the beginning of a longer one.
+Words are numbered by rank. Each word depends on a random number of previous words, 0 to 4. Each context has a list of
+possible next words, drawn from the Zipf-Mandelbrot law P(rank > r) = (1 + r / q)^(1 - s) by a hash of the context and
+of the place in the list; the place follows a power law. Therefore n-grams repeat as in natural text, and the number of
+types grows as T^(1/s), as in a Pitman-Yor process with discount 1/s. Documents have 512 words and are independent of
+each other; a shorter text is a prefix of a longer one.
 
 Dims: T words of a batch, S documents of a batch, W words of a document.
 """
@@ -24,13 +24,13 @@ from experiments import study
 from nplm_jax.utils.errors import require
 
 SEED = 0
-DOCUMENTS, DOCUMENT_WORDS = 8192, 512  # of a batch
+DOCUMENTS, DOCUMENT_WORDS = 8192, 512  # documents per batch, and words per document
 LINE_WORDS, PARAGRAPH_WORDS = 32, 128
 EXPONENT, OFFSET = 1.45, 8.0  # s and q
 PLACE_EXPONENT = 0.7  # P(place > k) = k^-0.7
-ORDER_WEIGHTS = (0.2, 0.35, 0.25, 0.13, 0.07)  # of contexts of 0 to 4 words
+ORDER_WEIGHTS = (0.2, 0.35, 0.25, 0.13, 0.07)  # probabilities of contexts of 0 to 4 words
 _LETTERS = 26
-_MAX_LENGTH = 5  # letters of a word
+_MAX_LENGTH = 5  # maximum letters of a word
 MAX_RANK = sum(_LETTERS**k for k in range(1, _MAX_LENGTH + 1)) - 1
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -114,7 +114,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('words', type=study.positive(int), help='number of words')
     parser.add_argument('file', type=pathlib.Path, help='the text')
-    parser.add_argument('--seed', type=int, default=SEED, help='another text for each seed')
+    parser.add_argument('--seed', type=int, default=SEED, help='random seed of the text')
 
 
 def main(flags: study.Flags) -> None:

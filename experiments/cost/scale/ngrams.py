@@ -5,9 +5,9 @@
     python -m experiments.cost.scale.ngrams         the table of the committed results
 
 Both programs read the same words; each estimate is a separate process, and they alternate. nplm-jax reads ids from
-a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. The text is one line
-for lmplz, which puts <s> before it and </s> after it, where nplm-jax has four rare words before it: the tables differ
-by these n-grams, and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
+a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. lmplz reads the text
+as one line between <s> and </s>, whereas nplm-jax puts four rare words before it. The tables differ by these n-grams,
+and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
 """
 
 from __future__ import annotations
@@ -204,10 +204,10 @@ def numbers(text: str) -> list[int]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--folder', type=pathlib.Path, help='for the text, models and temporary files')
+    parser.add_argument('--folder', type=pathlib.Path, help='folder for the text, models and temporary files')
     parser.add_argument('--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='numbers of words')
     parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz and query; default: not measured")
-    parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
+    parser.add_argument('--memory', default='2G', help='memory for lmplz (its option -S)')
     parser.add_output_path(RESULTS)
     parser.add_quick(words=[QUICK_WORDS], output='runs/quick/ngrams.json')
     parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this is the measured process
@@ -218,10 +218,10 @@ def main(flags: study.Flags) -> None:
     if flags.child:
         print(json.dumps(estimate(flags.folder, flags.words[0], flags.child)))
         return
-    require(flags.quick or flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
-    require(flags.quick or os.access(flags.folder, os.W_OK), '--folder', str(flags.folder), 'is read-only')
+    require(flags.quick or flags.folder.is_dir(), '--folder', str(flags.folder), 'must be a folder')
+    require(flags.quick or os.access(flags.folder, os.W_OK), '--folder', str(flags.folder), 'must be writable')
     for name in ('lmplz', 'query') if flags.kenlm else ():
-        require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'has no {name}')
+        require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'must contain {name}')
     if flags.quick:
         with tempfile.TemporaryDirectory() as folder:
             measure_sizes(flags, pathlib.Path(folder))

@@ -150,7 +150,7 @@ def main(flags: study.Flags) -> None:
         print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
         return
     for file in flags.texts:
-        require(os.path.isfile(file), 'TEXT', file, 'is no file')
+        require(os.path.isfile(file), 'TEXT', file, 'must be a file')
     if flags.quick and not flags.texts:
         with generate.small_text(20_000) as text:
             measure_texts(flags, [text])

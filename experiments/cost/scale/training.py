@@ -4,8 +4,8 @@
     python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
-Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
-both train the same number of updates, one after the other; speeds are compared by the median of the rounds' ratios.
+Both use |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round,
+both train for the same number of updates, one after the other. Speeds are compared by the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def table(flags: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('text', nargs='?', metavar='TEXT', help='a file; default: print the committed results')
+    parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
     parser.add_argument('--rounds', type=study.positive(int), default=10, help='rounds')
-    parser.add_argument('--chunks', type=study.positive(int), default=20, help='chunks of updates in a round')
+    parser.add_argument('--chunks', type=study.positive(int), default=20, help='chunks of updates per round')
     parser.add_output_path(RESULTS)
     parser.add_quick(rounds=1, chunks=2, output='runs/quick/training.json')
 

@@ -3,9 +3,9 @@
     python -m experiments.cost.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
     python -m experiments.cost.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300
 
-Prints one line of JSON, in bytes. `start` is what the process held before the contestant was made: the interpreter, its
-libraries and the problem's arrays. `peak` is the most that it held in a turn after the first. On an accelerator `peak`
-is what the library counts of the accelerator's memory, and `start` is zero.
+Prints one line of JSON, in bytes. `start` is the memory of the process before the contestant is created: the
+interpreter, its libraries and the problem's arrays. `peak` is the maximum during a turn after the first. On an
+accelerator, `peak` is the accelerator memory that the library reports, and `start` is zero.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='the network')
     parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='the contestant')
-    parser.add_argument('--precision', default='float32', choices=problem.PRECISIONS, help='of its matrix products')
-    parser.add_count('--batch', 512, 'words of an update')
-    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    parser.add_argument('--precision', default='float32', choices=problem.PRECISIONS, help='precision of the products')
+    parser.add_count('--batch', 512, 'words per update')
+    parser.add_count('--block_size', 0, 'examples per block of scores in ours; 0: as in the config', least=0)
 
 
 def _memory(field: str) -> int:
     """Returns VmRSS (current) or VmHWM (peak so far) in bytes.
 
-    On other systems than Linux this is ru_maxrss, which may be the parent's on Linux.
+    On systems other than Linux, returns ru_maxrss. On Linux, this may be the value of the parent process.
     """
     if not _STATUS.exists():
         return provenance.peak_memory()

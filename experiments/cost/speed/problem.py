@@ -91,8 +91,8 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     """Draws words by Zipf's law, so frequent words repeat within a batch as in a text.
 
     Args:
-        config: The config of the network and its training. The learning rate fits its batch size; a smaller one gets a
-            proportionally smaller rate.
+        config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
+            reduced in proportion.
         V: Words of the vocabulary.
         B: The number of words per update.
         S: Updates of a turn.
@@ -142,7 +142,9 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
 
 def add_precisions(parser: study.StudyParser) -> None:
     """Adds --precisions; see `precisions`."""
-    parser.add_names('--precisions', PRECISIONS, 'of the matrix products', default='the faster one on this machine')
+    parser.add_names(
+        '--precisions', PRECISIONS, 'precisions of matrix products', default='the faster one on this machine'
+    )
 
 
 def precisions(flags: study.Flags) -> list[str]:

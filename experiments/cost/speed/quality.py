@@ -43,7 +43,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--config', default='', metavar='FILE:ROW', help=config)
     target = "validation perplexity to reach; default: the paper's for the row"
     parser.add_argument('--target', type=float, help=target)
-    parser.add_switch('--warm', 'let it use the programs that earlier runs compiled')
+    parser.add_switch('--warm', 'use the compilation cache of earlier runs')
     parser.add_output_path(HERE / 'results', folder=True)
 
 
@@ -54,7 +54,8 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
         file: The value of --config.
         keys: Words of the form --config.KEY=VALUE.
 
-    Raises: BadInput The file, row or key does not exist.
+    Raises:
+        BadInput: The file, row or key does not exist.
     """
     require(bool(file), '--config', file, 'must be given, for example configs/brown.py:mlp9')
     words = command_line.find_configs(['launch.py', f'--config={file}', *keys])
@@ -72,13 +73,14 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
     """Returns overrides for four evaluations per epoch, unless the user sets train.evaluate_every.
 
-    Raises: BadInput if the config does not give the number of training words.
+    Raises:
+        BadInput: The config does not set the number of training words.
     """
     if 'train.evaluate_every' in overridden:
         return []
     words = config.corpus.train
     require(
-        words >= 2, 'train.evaluate_every', 0, 'must be given: this config does not say how many words it trains on'
+        words >= 2, 'train.evaluate_every', 0, 'must be given: this config does not set the number of training words'
     )
     overrides = [f'--config.train.evaluate_every={max(int(words) // config.train.batch_size // 4, 1)}']
     return (
@@ -92,7 +94,7 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
     """Runs launch.py with the output folder `folder`.
 
     Returns:
-        The time and the perplexity at which the target was reached (None if it was not), and the final results.
+        The time and the perplexity when the target was reached (None if it was not), and the final results.
     """
     reached: dict[str, Any] = {'seconds_to_target': None, 'reached': None, 'epoch': None}
     read = 0

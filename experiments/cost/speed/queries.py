@@ -8,10 +8,9 @@ r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and 
     python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
     python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
 
-Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
-`query` without a text is that of loading: the words of a text add less than that varies. The packed model is made by
-`nplm import` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of the
-processor.
+Both read the same ARPA file, one after the other in each round; each model is loaded in a separate process. The loading
+time of `query` is measured without a text, because scoring a text takes less time than loading varies. The packed model
+is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing. All times are processor times.
 """
 
 from __future__ import annotations

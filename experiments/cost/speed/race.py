@@ -34,15 +34,15 @@ HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'o
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rows', problem.ROWS, 'the networks')
-    who = 'who races; the first is compared with each'
-    parser.add_names('--contestants', contestants.NAMES, who, default='all that can race here')
+    who = 'contestants; each is compared with the first'
+    parser.add_names('--contestants', contestants.NAMES, who, default='all that are installed')
     problem.add_precisions(parser)
-    parser.add_count('--batch', 512, 'words of an update')
-    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
-    parser.add_count('--steps', 10, 'updates of a turn')
-    parser.add_count('--rounds', 5, 'turns of each contestant that are timed')
+    parser.add_count('--batch', 512, 'words per update')
+    parser.add_count('--block_size', 0, 'examples per block of scores in ours; 0: as in the config', least=0)
+    parser.add_count('--steps', 10, 'updates per turn')
+    parser.add_count('--rounds', 5, 'timed turns of each contestant')
     parser.add_output_path(HERE / 'results' / 'race.json')
-    keep = 'keep the peak memory that --output has; default: measure it'
+    keep = 'reuse the peak memory in --output; default: measure it'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
     small = {'rows': ['mlp1', 'mlp9'], 'contestants': ['ours', 'plain_jax'], 'batch': 32, 'steps': 2, 'rounds': 1}
     parser.add_quick(**small, output='runs/quick/race.json')
@@ -51,7 +51,8 @@ def define(parser: study.StudyParser) -> None:
 def entered(named: Sequence[str] | None) -> list[str]:
     """Returns the contestants: the named ones, or else all installed ones.
 
-    Raises: ModuleNotFoundError A named contestant is not installed.
+    Raises:
+        ModuleNotFoundError: A named contestant is not installed.
     """
     for name in named or ():
         importlib.import_module(contestants.package_of(name))

@@ -33,10 +33,10 @@ LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is skipped above
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--axes', AXES, 'what to vary')
+    parser.add_names('--axes', AXES, 'axes to vary')
     problem.add_precisions(parser)
-    parser.add_count('--rounds', 3, 'turns of each contestant that are timed')
-    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    parser.add_count('--rounds', 3, 'timed turns of each contestant')
+    parser.add_count('--block_size', 0, 'examples per block of scores in ours; 0: as in the config', least=0)
     work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
     parser.add_argument('--work', type=study.positive(float), default=60.0, metavar='N', help=work)
     parser.add_output_path(HERE / 'results' / 'scaling.json')

@@ -1,7 +1,7 @@
 """A grammar of sentences like the paper's "the cat is walking in the bedroom", and its exact entropy.
 
-It is regular: from START to END each state has arcs. An arc is taken with its probability and emits one of its words;
-the words of an arc are equally likely. There is no loop, and a sentence has at most one derivation.
+The grammar is regular. Each state between START and END has arcs. An arc has a probability and emits one of its words,
+which are equally likely. There are no loops, and a sentence has at most one derivation.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ COUNTS = (  # estimated at every size; the table shows the best model of each ki
     *(_counts('modified_kneser_ney', n) for n in (2, 3, 4, 5, 8)),
     *(_counts('classes', n, classes=c) for n in (3, 5) for c in (10, 30, 50, 100)),
 )
-UPDATES = (1000, 10_000)  # of a network, at least and at most; early stopping may end it sooner
+UPDATES = (1000, 10_000)  # minimum and maximum for a network; early stopping may end training sooner
 NETWORKS = {'nplm': {'model.n': 8, 'model.m': 16, 'model.h': 60}, 'rnn': {'model.m': 16, 'model.h': 100}}
 KINDS = {'word n-gram': 'blue', 'class n-gram': 'green', 'nplm': 'red', 'rnn': 'orange'}  # name -> colour
 
@@ -105,7 +105,7 @@ def make_data(words: int) -> dataset.Dataset:
 
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
-    """Fits a model. Returns the model (of a network: with the best validation) and statistics of its training."""
+    """Fits a model. Returns the model (for a network, the best by validation) and statistics of its training."""
     if not is_neural(settings.model.name):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate the discounts
@@ -216,8 +216,8 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--counts', 'print the table of their count-based models, and measure nothing')
-    parser.add_switch('--figure', 'draw the figure of them, and measure nothing')
+    parser.add_switch('--counts', 'print the table of the count-based models, and measure nothing')
+    parser.add_switch('--figure', 'draw the figure of the committed results, and measure nothing')
     parser.add_argument('--sizes', type=int, nargs='+', choices=SIZES, default=SIZES, help='training words to measure')
     parser.add_output_path(RESULTS, folder=True)
 

@@ -37,8 +37,8 @@ def numbers_a_word(model: Any) -> int:
 def sent_over_words(model: Any, batch_size: int) -> int:
     """Returns the bytes reduced over M > 1 devices per update, independent of |V|.
 
-    Of each example the largest score, the sum of E and the target's score (the paper: the sum alone), and the
-    gradients of the output layer's inputs.
+    For each example, these are the largest score, the sum of E and the target's score (in the paper only the sum), and
+    the gradients of the output layer's inputs.
     """
     return FLOAT * batch_size * (3 + _inputs(model))
 

@@ -1,7 +1,7 @@
 """Induction of words from 1, 2, 5 and 10 occurrences: 500 words of Brown left out of training (section 5).
 
     python -m experiments.paper.section5.new_words          trains four networks and measures them
-    python -m experiments.paper.section5.new_words --show   prints the tables of new_words.md from these files
+    python -m experiments.paper.section5.new_words --show   prints the tables of new_words.md from the results
 
 Dims: W left-out words, B occurrences, J words after an occurrence, R resamples of the bootstrap.
 """
@@ -58,7 +58,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'window': ('quick', {}, (1, 2, 5, 10)),
     'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, **UNSMOOTHED}, (1, 5)),
 }
-FIRST = 'window'  # on which the variant is chosen
+FIRST = 'window'  # the network that chooses the variant
 VARIANTS = {  # the weights, and the power to which they are raised
     "the paper's weights": (Weighting('mean'), 1.0),
     'posterior over all words': (Weighting(following=0, candidates=10**6, min_count=0), 1.0),
@@ -94,8 +94,8 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
         task: The words.
 
     Returns:
-        For each word the mean of log P of its later occurrences, and the mean of log P of those of the J words after
-        them that training has not left out; W, nats.
+        For each word, the mean log P of its later occurrences, and the mean log P of those of the J following words
+        that were not left out of training; W, nats.
     """
     scores, W = [], len(task.ids_W)
     for first in range(0, len(task.later_positions_B), BATCH):
@@ -304,7 +304,7 @@ def share_table(networks: Sequence[dict[str, Any]]) -> str:
 
 
 def choice_table(measured: dict[str, Any]) -> str:
-    """Returns this share for every variant on the validation words, for the word and for the words after it."""
+    """Returns `share_of_the_way` of every variant on the validation words, for the word and for the words after it."""
     shown = shown_of(measured)
     variants = [name for name in measured['valid'] if name not in (RARE, TRAINED)]
     rows = [
@@ -347,10 +347,10 @@ def make(names: Sequence[str]) -> str:
 
 def define(parser: studies.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--networks', NETWORKS, 'which to measure')
+    parser.add_names('--networks', NETWORKS, 'networks to measure')
     parser.add_argument('--runs', default='runs/section5/new_words', help='the folder of the trained networks')
-    parser.add_count('--valid', NUM_VALID, 'number of words that choose the variant')
-    parser.add_count('--test', NUM_TEST, 'number of words that test it')
+    parser.add_count('--valid', NUM_VALID, 'number of words for choosing the variant')
+    parser.add_count('--test', NUM_TEST, 'number of words for testing it')
 
 
 def main(flags: studies.Flags) -> None:

@@ -1,11 +1,11 @@
-"""Prior knowledge of which words are alike: WordNet's relations and parts of speech, by a penalty on C.
+"""Prior knowledge of similar words, from WordNet's relations and parts of speech, as a penalty on C.
 
     python -m experiments.paper.section5.priors           measures missing runs and prints the tables
     python -m experiments.paper.section5.priors --show    prints the tables of the committed results
     python -m experiments.paper.section5.priors --lists=DIR    writes the lists of related words for runs of launch.py
 
-The strength of each prior is the best of a grid by validation perplexity with seed 1. In `shuffled` each word has the
-neighbours of another word, drawn by the seed: what then remains is no knowledge.
+The strength of each prior is the best of a grid by validation perplexity with seed 1. In `shuffled`, each word has the
+neighbours of another word, chosen at random, which removes the knowledge.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def make_tables(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--lists', metavar='DIR', help='write the lists of related words there, and measure nothing')
+    parser.add_argument('--lists', metavar='DIR', help='folder for the lists of related words; measures nothing')
 
 
 def main(flags: study.Flags) -> None:

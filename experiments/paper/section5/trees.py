@@ -67,10 +67,10 @@ def join(children: Sequence[Subtree]) -> Subtree:
 
 
 def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
-    """Returns codes along WordNet's links: a word hangs on the first sense of its first lemma, a sense on its parent.
+    """Returns codes along WordNet's links. The parent of a word is the first sense of its first lemma.
 
-    Parents are found breadth first, from `entity` for nouns, else from the sense of a component with most links. Words
-    that WordNet lacks are leaves beside its components.
+    The parents of senses are found breadth first, from `entity` for nouns, else from the sense of a component with most
+    links. Words that WordNet lacks are leaves beside its components.
     """
     net = wordnet.load()
     leaf = lambda w: (max(words.counts[w], 1), [(w, '')])  # noqa: E731
@@ -233,23 +233,28 @@ def table(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--write', metavar='FOLDER', help='write the files of codes there; default: none')
+    parser.add_argument('--write', metavar='FOLDER', help='folder for the files of codes; default: none')
     features = "a run on Brown of the paper's network, whose U and C are clustered; default: none"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
     results_of = f'copy the results of a tree, of {", ".join(TREES)}, to results/tree_NAME.json; default: none'
     parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
-    parser.add_switch('--time', 'measure words a second of each output layer')
+    parser.add_switch('--time', 'measure the words per second of each output layer')
 
 
 def main(flags: study.Flags) -> None:
     """Performs the requested actions; prints the tables if no flag is given."""
     if flags.write:
-        require(bool(flags.features), '--write', flags.write, 'needs --features=RUN')
+        require(bool(flags.features), '--write', flags.write, 'requires --features=RUN')
         write_codes(expand('--write', flags.write), flags.features)
     elif flags.take:
         pairs = [pair.partition('=') for pair in flags.take.split(',')]
         for name, _, run in pairs:
-            require(name in TREES and bool(run), '--take', flags.take, f'must be NAME=RUN, NAME of {", ".join(TREES)}')
+            require(
+                name in TREES and bool(run),
+                '--take',
+                flags.take,
+                f'must be NAME=RUN, with NAME one of {", ".join(TREES)}',
+            )
         for name, _, run in pairs:
             take(name, run)
     elif flags.time:

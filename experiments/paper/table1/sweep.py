@@ -3,8 +3,8 @@
     python launch.py --config=configs/brown.py --sweep --config.train.epochs=1
     python -m experiments.paper.table1.sweep
 
-results/sweep/POINT.json is the results.json of a point. Other work on the machine made the seconds longer, so they
-only show which points take long.
+results/sweep/POINT.json is the results.json of a point. Other work on the machine increased the times, so they only
+show which points take long.
 """
 
 import pathlib

@@ -3,8 +3,8 @@
     python -m experiments.paper.table1.table [--short | --seeds | --figure]
 
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `default` is
-`configs/brown.py` without a row, and `mlp9_paper` is `mlp9,paper` with sums over 128 words. --short prints the networks
-alone, --seeds prints rows that were run with several seeds (ROW_seedN.json of seeds.py), --figure draws the table.
+`configs/brown.py` without a row, and `mlp9_paper` is `mlp9,paper` with sums over 128 words. --short prints only the
+networks, --seeds prints the rows with several seeds (ROW_seedN.json of seeds.py), --figure draws the table.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
 def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
     """Returns the bits per character of all test words, with unknown words spelled by the 8-gram of characters.
 
-    The spellings cost every model with the same vocabulary the same, so the perplexity of a model suffices.
+    Spelling adds the same cost to every model with the same vocabulary, so the perplexity of a model suffices.
 
     Args:
         perplexity: The test perplexity of a model with <rare> as one word.
@@ -166,9 +166,9 @@ def draw(path: pathlib.Path) -> None:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--short', 'the networks alone, with their cost')
+    parser.add_switch('--short', 'print only the networks, with their cost')
     parser.add_switch('--figure', 'draw table1.png too')
-    parser.add_switch('--seeds', 'rows that were run with several seeds')
+    parser.add_switch('--seeds', 'print the rows with several seeds')
 
 
 def show(flags: study.Flags) -> str:

@@ -2,7 +2,7 @@
 
     python -m experiments.paper.versions.table
 
-`python -m experiments.runs versions`, with that Python, trains the latter.
+With the older Python, `python -m experiments.runs versions` trains the latter.
 """
 
 from __future__ import annotations

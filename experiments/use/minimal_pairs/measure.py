@@ -3,10 +3,9 @@
     python -m experiments.use.minimal_pairs.measure --runs=runs/studies/ladder       every finished run of the folder
     python -m experiments.use.minimal_pairs.measure --runs=runs/studies/ladder --models kneser_ney_5 lstm-1
 
-Writes results/NAME.json for each run, and for the mixture of each lstm with modified_kneser_ney_5; a result that exists
-is kept, unless --again. `python -m experiments.runs reading_times` trains the runs. BLiMP is
-downloaded, or read from --data=PATH or ../shared/data/blimp.zip. experiments.use.minimal_pairs.table
-prints the tables.
+Writes results/NAME.json for each run, and for the mixture of each lstm with modified_kneser_ney_5; existing results are
+kept unless --again is given. `python -m experiments.runs reading_times` trains the runs. BLiMP is downloaded, or read
+from --data=PATH or ../shared/data/blimp.zip. experiments.use.minimal_pairs.table prints the tables.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
         'holds no finished run; train them with `python -m experiments.runs reading_times`',
     )
     for name in names:
-        require(name in finished, '--models', name, f'is no finished run; {folder} has {", ".join(finished)}')
+        require(name in finished, '--models', name, f'is not a finished run; {folder} has {", ".join(finished)}')
     return list(names) or finished
 
 
@@ -143,10 +142,10 @@ def _timed(
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--runs', required=True, help='the folder of the trained models')
-    parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
+    parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all finished runs')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
     parser.add_output_path(RESULTS, folder=True)
-    parser.add_switch('--again', 'measure what has been measured too')
+    parser.add_switch('--again', 'repeat existing measurements')
 
 
 def main(flags: study.Flags) -> None:

@@ -70,7 +70,7 @@ def parse(data: bytes, name: str) -> list[Pair]:
 
     Args:
         data: The bytes of the zip.
-        name: The key of error messages.
+        name: The key in error messages.
 
     Raises:
         BadInput: The file is not a zip, lacks .jsonl files, or a line is not a pair; the message names file and line.
@@ -79,7 +79,7 @@ def parse(data: bytes, name: str) -> list[Pair]:
         archive = zipfile.ZipFile(io.BytesIO(data))
         files = {n: archive.read(n) for n in sorted(archive.namelist()) if n.startswith('data/') and n[-6:] == '.jsonl'}
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
-        raise BadInput(name, f'is no readable zip ({error})') from None
+        raise BadInput(name, f'is not a readable zip ({error})') from None
     if not files:
         raise BadInput(name, 'holds no data/*.jsonl; BLiMP.zip is expected')
     pairs = []
@@ -94,7 +94,7 @@ def _parse_line(line: str, place: str) -> Pair:
     try:
         entry = json.loads(line)
     except ValueError:
-        raise BadInput(place, 'is no JSON') from None
+        raise BadInput(place, 'is not JSON') from None
     is_entry = isinstance(entry, dict)
     missing = [f for f in _FIELDS if not is_entry or not isinstance(entry.get(f), str) or not entry[f].strip()]
     if missing:

@@ -2,9 +2,9 @@
 
     python -m experiments.use.reading_times.measure --runs=runs/studies/ladder --data=naturalstories
 
-`python -m experiments.runs reading_times` trains the runs, in one folder or several here; those that are not finished
-are left out and named. The data are a clone of the corpus (natural_stories.py says how). --cache keeps the surprisals:
-another start measures the new runs alone.
+`python -m experiments.runs reading_times` trains the runs; --runs takes one or several folders. Unfinished runs are
+reported and skipped. The data are a clone of the corpus (see natural_stories.py). --cache keeps the surprisals, so a
+later start measures only the new runs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m experiments.use.similarity.measure --runs=runs/studies/ladder              every finished network there
     python -m experiments.use.similarity.measure --runs=runs/studies/ladder --word2vec   word2vec too, by gensim
 
-Writes results/NAME.json; a result that exists is kept, unless --again. Needs gensim: pip install "nplm-jax[studies]".
-`python -m experiments.runs reading_times` trains the networks.
+Writes results/NAME.json; existing results are kept unless --again is given. Requires gensim:
+pip install "nplm-jax[studies]". `python -m experiments.runs reading_times` trains the networks.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--runs', required=True, help='the folder of the trained networks')
     parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
     parser.add_output_path(RESULTS, folder=True)
-    parser.add_switch('--again', 'measure what has been measured too')
+    parser.add_switch('--again', 'repeat existing measurements')
 
 
 def main(flags: study.Flags) -> None:

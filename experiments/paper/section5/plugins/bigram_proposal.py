@@ -1,9 +1,9 @@
 """A distribution of the next word given the previous one, to draw samples from: a bigram interpolated with the unigram.
 
 Q(w | v) = [c(v, w) + c(v, REST) c(w) / c(all words)] / c(v), where c(v) sums c(v, w) over the stored words w, and
-c(v, REST). The numbers c begin as those of absolute discounting: c(v, w) is the number of times that w followed v minus
-d, and c(v, REST) is what was subtracted. All are one table of rows that are sampled by their cumulative sums, so that
-training can move them (`expected_counts`). Memory is O(V) numbers, whatever the corpus.
+c(v, REST). The initial c are those of absolute discounting: c(v, w) is the number of times that w follows v, minus d,
+and c(v, REST) is the sum of the discounts. All c form one table, whose rows are sampled by their cumulative sums;
+training can therefore change them (`expected_counts`). Memory is O(V), regardless of the corpus.
 
 Dims: V vocabulary, B batch, L words of each example, G entries of the table, R = V + 1 rows, T training words.
 
@@ -26,7 +26,7 @@ _SMOOTHING = 0.5  # number added to the count of each word
 
 @flax.struct.dataclass
 class BigramProposal:
-    """The table. Row v has the words that were seen after v, by their ids, and last REST, whose id is V.
+    """The table. Row v has the words seen after v in the order of their ids, followed by REST, whose id is V.
 
     Row V has the counts of all words. Entries after it are padding.
 

@@ -2,7 +2,7 @@
 
 E(w; context) = -y_w and y_w = b_w + v . tanh(d + Hx + D C(w)), P(w | context) = exp(-E(w)) / sum over all words of
 exp(-E). C is the only matrix with one row per word. Dims: V vocabulary, M features per word, N context
-words, P = N * M, K hidden units, B batch, R words that are scored, L words that are scored for one example alone.
+words, P = N * M, K hidden units, B batch, R scored words, L words scored for only one example.
 
 References:
     Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
@@ -34,11 +34,11 @@ class Energy(nplm.Window):
 
     def check(self) -> None:
         """See `Component.check`. Rejects a network without a hidden layer."""
-        require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network of energies')
+        require(self.h > 0, 'model.h', self.h, 'must be 1 or more for an energy network')
 
     @property
     def widths(self) -> dict[str, int]:
-        """Only C."""
+        """See `Body.widths`. C is the only matrix with one row per word."""
         return {EMBEDDING: self.m}
 
     @property
@@ -47,7 +47,7 @@ class Energy(nplm.Window):
         return ENERGY
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C, H and d as in the paper's network, v uniform in +-1/sqrt(K), D in +-10/sqrt(M): C is small."""
+        """Returns C, H and d as in the paper's network, v uniform in +-1/sqrt(K), D in +-10/sqrt(M), as C is small."""
         key_D, key_v = jax.random.split(jax.random.fold_in(key, 1))
         K, M = self.h, self.m
         D_KxM, v_K = uniform(key_D, (K, M), 10 * M**-0.5), uniform(key_v, (K,), K**-0.5)

@@ -1,8 +1,9 @@
 """Importance sampling with an adaptive proposal for each context (the paper's section 5.2).
 
 Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normaliser,
-sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i): biased, and exact for
-many samples. Dims: V vocabulary, B batch, L words of an example, G entries of the bigram.
+sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i). This estimate is
+biased, but exact in the limit of many samples. Dims: V vocabulary, B batch, L words of an example, G entries of the
+bigram.
 
 References:
     Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
@@ -49,15 +50,15 @@ class ProposalState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
-    """The layer.
+    """A softmax trained by importance sampling from an adaptive bigram.
 
     Attributes:
         samples: The number of samples per example.
     """
 
-    samples: Count = key(100, 'number of words that an example draws')
-    exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
-    adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
+    samples: Count = key(100, 'number of samples per example')
+    exact_target: bool = key(True, 'samples represent only words other than the target; the paper: all words')
+    adaptation: NonNegative = key(1.0, "weight of the network's words relative to training words in Q; 0: fixed counts")
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_extras`."""

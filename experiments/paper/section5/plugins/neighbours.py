@@ -42,7 +42,7 @@ def save(path: str | os.PathLike[str], neighbours: Neighbours) -> None:
 
 def load(path: str) -> Neighbours:
     """Reads a file written by `save`. Raises BadInput if it does not exist."""
-    require(os.path.isfile(path), 'optimizer.options.neighbours', path, 'must be a file that neighbours.save wrote')
+    require(os.path.isfile(path), 'optimizer.options.neighbours', path, 'must be a file written by neighbours.save')
     with np.load(path, allow_pickle=False) as file:
         return Neighbours(**file)
 
@@ -60,8 +60,8 @@ def pad(lists: Sequence[Sequence[int]]) -> Neighbours:
 def from_wordnet(words: Sequence[str], counts_V: Sequence[int], net: wordnet.WordNet) -> Neighbours:
     """Returns for each word the words that share a synset with it, or are hypernyms, hyponyms or similar adjectives.
 
-    Inflected words have the synsets of their lemma. A word with more than L related words has those that are related
-    in its and their most common senses; among these, words with the same ending; then the most frequent ones.
+    Inflected words have the synsets of their lemma. A word with more than L related words keeps those related through
+    the most common senses; among these, words with the same ending come first, then the most frequent ones.
 
     Args:
         words: The words by id, in lower case. Words with a capital have no neighbours.
@@ -105,7 +105,7 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
     """Returns for each word the L most frequent other words with the same most frequent tag.
 
     Args:
-        ids_T: The training words, int32. Words that do not occur have no neighbours, and the rare-word symbol has none.
+        ids_T: The training words, int32. Words that do not occur and the rare-word symbol have no neighbours.
         tags_T: The tags of the training words.
         vocabulary_size: V.
     """
@@ -133,8 +133,8 @@ def of_wordnet(settings: Settings, data: Dataset) -> Neighbours:
 def brown_tags(settings: CorpusSettings) -> list[str]:
     """Returns Brown's tag of each word of the stream from `corpora.load`; a boundary token is its own tag.
 
-    Tags are in lower case, without their marks of headlines, titles and foreign words. Where a possessive is split off
-    its noun, each has its part of the tag: that of dog's is nn and $, that of it's is pps and bez.
+    Tags are in lower case, without their marks of headlines, titles and foreign words. If a clitic is split off its
+    word, each has its part of the tag: nn and $ for dog's, pps and bez for it's.
     """
     stream = []
     for text in brown.tagged_texts():
@@ -154,6 +154,6 @@ def brown_tags(settings: CorpusSettings) -> list[str]:
 
 def of_tags(settings: Settings, data: Dataset) -> Neighbours:
     """Returns the words with the same most frequent tag. Supports only Brown."""
-    require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown, which alone has tags')
+    require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown; only it has tags')
     tags_T = brown_tags(settings.corpus)[data.train.start : data.train.stop]
     return from_tags(data.train_words, tags_T, len(data.vocabulary))

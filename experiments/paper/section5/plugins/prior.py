@@ -1,8 +1,8 @@
 """Prior knowledge of similar words: a penalty that draws the features of a word towards its related words.
 
 R_prior = strength/2 * sum_w |C(w) - m(w)|^2, with m(w) the mean of C over the neighbours of w (`neighbours`). The
-gradient holds m fixed, as an update of one word does whose neighbours stay: a rare word is drawn to its frequent
-neighbours, and they are not drawn to it. Dims: V vocabulary, M features per word, L neighbours of a word.
+gradient treats m as a constant: a rare word is drawn to its frequent neighbours, but they are not drawn to it. Dims: V
+vocabulary, M features per word, L neighbours of a word.
 
 References:
     The paper's section 5, which proposes prior knowledge from WordNet or from parts of speech.

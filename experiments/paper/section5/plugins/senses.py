@@ -1,9 +1,9 @@
 """The paper's network with several feature vectors per word, weighted by the context.
 
-x has e_i = sum_s pi_is C_s(w_i) in place of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). There c_i
-is the mean over the other context words of the mean of their feature vectors, and rms the root of its mean square:
-divided by it, gates learn from the start, when features are small. Only differences between the g_s matter, so that the
-last one is zero. A row of C holds a word's feature vectors, then its other gates: C_1 ... C_S, g_1 ... g_{S-1}.
+x has e_i = sum_s pi_is C_s(w_i) in place of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). Here c_i
+is the mean over the other context words of their mean feature vectors, and rms is its root mean square. The division
+lets gates learn from the start, when features are small. Only differences between the g_s matter, so the last one is
+zero. A row of C holds a word's feature vectors, then its other gates: C_1 ... C_S, g_1 ... g_{S-1}.
 
 Dims: V vocabulary, M features of a sense (m), S senses, N context words, R numbers of a row: (2S - 1) M, B batch.
 
@@ -30,11 +30,11 @@ from nplm_jax.utils.errors import require
 class Senses(Window):
     """The window network with several senses per word; with one sense it is the paper's network."""
 
-    number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
+    number: Count = key(2, 'senses per word: the number of feature vectors of a word, of m features each')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects contexts of one word, which cannot select a sense."""
-        require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more: a context of two words')
+        require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more (two context words)')
         super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
