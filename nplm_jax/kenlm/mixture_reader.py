@@ -29,7 +29,7 @@ class MixtureReader:
         with np.errstate(divide='ignore'):
             self._log_weights_M = np.log10(weights)
         self._log_weights = self._log_weights_M.tolist()
-        self.uses_jax = any(reader.uses_jax for reader in readers)
+        self.uses_jax: bool = any(reader.uses_jax for reader in readers)
         orders = [reader.order for reader in readers if reader.order is not None]
         self.order: int | None = max(orders) if len(orders) == len(readers) else None
         self.null: Context = Context(known=[reader.null for reader in readers])

@@ -76,7 +76,7 @@ class LexiconPrefixes(Prefixes):
 
     def __init__(self, trie: Trie, lm: Scorer, hotwords: Hotwords, blank: int, num_labels: int) -> None:
         """Creates the table; see `Prefixes`."""
-        super().__init__(lm, hotwords, None, blank, num_labels, None if lm.order is None else lm.order - 1)
+        super().__init__(lm, hotwords, None, blank, num_labels)
         self._trie = trie
         self.part_scores = lm.alpha * trie.look_ahead_M
         self.part_bonuses = np.zeros_like(self.part_scores)

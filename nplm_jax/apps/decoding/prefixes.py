@@ -128,11 +128,10 @@ class Prefixes(abc.ABC):
     part_scores: array.array[float] | np.ndarray
     part_bonuses: array.array[float] | np.ndarray
 
-    def __init__(
-        self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int, context_words: int | None
-    ) -> None:
+    def __init__(self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int) -> None:
         self.lm, self.hotwords, self.blank, self.num_labels = lm, hotwords, blank, num_labels
-        self._context_words = context_words  # None for unlimited context
+        # At least one word, as in pyctcdecode; without a model, the search would otherwise find a single text.
+        self._context_words = None if lm.order is None else max(1, lm.order - 1)
         self._contexts: dict[Any, int] = {(): 0}
         self.text_contexts = array.array('q', [0])
         self.texts = [Text(0, None, '', 0.0, 0.0, 0.0, lm.get_start_state() if state is None else state)]

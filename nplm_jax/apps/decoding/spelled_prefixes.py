@@ -38,8 +38,7 @@ class SpelledPrefixes(Prefixes):
             state: The state of the language model before the text; None at the beginning of a text.
         """
         blank = next(i for i, label in enumerate(labels) if label.is_blank)
-        context_words = None if lm.order is None else max(1, lm.order - 1)  # at least one, as in pyctcdecode
-        super().__init__(lm, hotwords, state, blank, len(labels), context_words)
+        super().__init__(lm, hotwords, state, blank, len(labels))
         self._labels = labels
         self._begins_N = np.array([label.begins_word for label in labels])
         self.parts = [('', False)]
