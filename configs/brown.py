@@ -10,7 +10,7 @@
                                          _5, classes_150 to _2000, classes_500_4, classes_500_5
     nplm train brown:lstm                a recurrent network: rnn, gru, lstm
     nplm train brown:residual            a window network with residual layers, in four minutes
-    nplm train brown:tied_lstm           a regularised LSTM with C as its output matrix, in 12 epochs
+    nplm train brown:tied_lstm           a regularized LSTM with C as its output matrix, in 12 epochs
     nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
                                          one_hour
     nplm train brown:mogrifier           a Mogrifier LSTM by gradient descent, in 26 epochs

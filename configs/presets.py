@@ -26,7 +26,7 @@ NGRAMS: dict[str, Preset] = {
 # Their names in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
-# The training of the paper: one word per update, no dropout, b initialised with zeros.
+# The training of the paper: one word per update, no dropout, b initialized with zeros.
 PAPER_RECIPE: Preset = {
     'optimizer.name': 'paper',
     'model.dropout': 0.0,

@@ -52,8 +52,8 @@ def pytest_collection_finish():
 
 
 @pytest.fixture
-def optimised():
-    """Has XLA optimise the programs of a test: for one that finds equal bits in two programs."""
+def optimized():
+    """Has XLA optimize the programs of a test: for one that finds equal bits in two programs."""
     before = jax.config.read('jax_disable_most_optimizations')
     jax.clear_caches()  # what was compiled before is another program
     jax.config.update('jax_disable_most_optimizations', False)

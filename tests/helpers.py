@@ -224,7 +224,7 @@ def start_training(
     return program, state if params is None else state.replace(params=params), StepInputs()
 
 
-def regulariser(params: Params, decay: float) -> jax.Array:
+def regularizer(params: Params, decay: float) -> jax.Array:
     """Returns R = decay/2 * the sum of the squares of the weights, not of the biases."""
     return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
@@ -263,7 +263,7 @@ def penalised_nll(
         return loss_of(network, params, batch, None, key, axes)[0], None
 
     nll, _ = map_loss(device_loss, sharding)(params, batch, key)
-    return nll + regulariser(params, weight_decay), nll
+    return nll + regularizer(params, weight_decay), nll
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:

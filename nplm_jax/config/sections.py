@@ -152,7 +152,7 @@ class TrainSettings:
         _has_row_per_word,
     )
     unigram_bias: bool = key(
-        True, 'initialise b with the log frequencies of the training words; unspecified in the paper'
+        True, 'initialize b with the log frequencies of the training words; unspecified in the paper'
     )
     epochs: Count = key(8, 'maximum number of passes over the training words; the paper on Brown: 10 to 20')
     max_steps: CountOrZero = key(

@@ -145,7 +145,7 @@ def largest(values: np.ndarray, number: int) -> np.ndarray:
 
 
 def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
-    """Samples a word from each row of log-probabilities, which need not be normalised.
+    """Samples a word from each row of log-probabilities, which need not be normalized.
 
     If only the rare-word symbol is possible and `choice` excludes it, all other words are equally likely.
 

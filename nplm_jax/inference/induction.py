@@ -1,12 +1,12 @@
 """Induction of new words into a trained network, without training.
 
-Section 5 of the paper proposes to initialise the features of a new word with a convex combination of the features of
+Section 5 of the paper proposes to initialize the features of a new word with a convex combination of the features of
 words that could occur in the same contexts. Let a new word w occur k times, the i-th time between the words before_i
 and after_i. Its rows in C and in the output matrices are averages over the known words v with weights proportional to
 
     q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
-normalised over the candidates v; the last factor is included only if following words serve as evidence. By Bayes' rule,
+normalized over the candidates v; the last factor is included only if following words serve as evidence. By Bayes' rule,
 this is the posterior probability that v is the word in all these contexts, under a uniform prior.
 `Weighting(rule='mean')` uses the weights of the paper, q(v) = mean_i P(v | before_i).
 

@@ -44,7 +44,7 @@ class BodyOutput(NamedTuple):
     Attributes:
         features: Output-matrix name -> features of the last T tokens of each stream, S x T x D.
         state: The state of each stream after these tokens.
-        penalty: A regularisation term added to the mean NLL in training, nats per word.
+        penalty: A regularization term added to the mean NLL in training, nats per word.
     """
 
     features: Features

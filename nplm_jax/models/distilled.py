@@ -122,7 +122,7 @@ class Teachers:
     ) -> tuple[jax.Array, jax.Array]:
         """See `SoftTargets.of_candidates`.
 
-        The estimate for a teacher is exp(y) for the target and exp(y) / P(included) for every other sample, normalised
+        The estimate for a teacher is exp(y) for the target and exp(y) / P(included) for every other sample, normalized
         to sum to one. It equals the teacher's distribution if all words are samples.
         """
         is_target_SxB = samples_S[:, None] == targets_B[None, :]

@@ -244,7 +244,7 @@ def fit(
     bins: ContextBins | None = None,
     iterations: int | None = None,
 ) -> Mixture:
-    """Mixes models with the weights that maximise the likelihood of the validation words.
+    """Mixes models with the weights that maximize the likelihood of the validation words.
 
     Args:
         models: One or more models.

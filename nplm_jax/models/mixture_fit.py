@@ -13,7 +13,7 @@ _MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum iterations; step siz
 
 
 def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:
-    """Estimates the weights of each bin that maximise the likelihood of its words.
+    """Estimates the weights of each bin that maximize the likelihood of its words.
 
     An empty bin gets the weights fitted to all words. Words to which every model assigns probability zero are ignored.
 
@@ -67,7 +67,7 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
 
 
 def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
-    """Returns the weights >= 0 that maximise the quadratic approximation of the likelihood, float64, M."""
+    """Returns the weights >= 0 that maximize the quadratic approximation of the likelihood, float64, M."""
     from scipy.optimize import nnls  # noqa: PLC0415 (the import takes a third of a second)
 
     curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]

@@ -23,7 +23,7 @@ _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
-    """Computes equation 1: the unnormalised log-probability of every word after each context.
+    """Computes equation 1: the unnormalized log-probability of every word after each context.
 
     Args:
         params: The six arrays by name. Omit W for a network without direct connections, and U, H and d for a network
@@ -106,7 +106,7 @@ class Window(Body):
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper specifies no initialisation."""
+        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper specifies no initialization."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}

@@ -1,4 +1,4 @@
-"""Recurrent bodies: y = b + U h_t, where the state h_t summarises the words before w_t.
+"""Recurrent bodies: y = b + U h_t, where the state h_t summarizes the words before w_t.
 
 rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm follow Flax's cells. Each higher layer
 reads h of the layer below.
@@ -34,7 +34,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(StreamBody):
-    """A multi-layer recurrent network trained by truncated back-propagation through time, with regularisation.
+    """A multi-layer recurrent network trained by truncated back-propagation through time, with regularization.
 
     Dropout applies to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
     Subclasses define `advance` or `read`, and `init_cell` if the parameters differ from those of Flax's `cell_class`.

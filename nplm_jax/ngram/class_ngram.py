@@ -194,7 +194,7 @@ class _ExchangeSearch:
         self._totals_2xG = self._pairs_2xGxG.sum(2)
 
     def move(self, word: int) -> bool:
-        """Moves the word to the class that maximises the likelihood. Returns whether its class changed."""
+        """Moves the word to the class that maximizes the likelihood. Returns whether its class changed."""
         counts_2xG = np.stack([self._count_by_class(words, word) for words in self._words_2])
         self_count, old = self._self_V[word], self.classes_V[word]
         counts_2xG[:, old] -= self_count

@@ -162,7 +162,7 @@ def _loss_and_gradients(
     # Transpose outside the scan: inside, XLA would fuse the transpose into the product, which would run in float32.
     blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS, features
     run_block = functools.partial(_block, weights_JxV, axis, teaching)
-    # The first block initialises the sum, which avoids adding zeros.
+    # The first block initializes the sum, which avoids adding zeros.
     grad_weights_JxV, results = run_block(None, jax.tree.map(lambda x: x[0], blocks))
     results = jax.tree.map(lambda x: x[None], results)
     if num_blocks > 1:

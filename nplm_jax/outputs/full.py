@@ -34,7 +34,7 @@ class FullSoftmax(Softmax):
         axis: str | None = None,
         teachers: SoftTargets | None = None,
     ) -> Losses:
-        """See `OutputLayer.loss`. Never materialises a V x B array; see `blockwise_cross_entropy`.
+        """See `OutputLayer.loss`. Never materializes a V x B array; see `blockwise_cross_entropy`.
 
         With teachers, the loss is the cross-entropy with targets and teachers, and `axis` must be None.
         """

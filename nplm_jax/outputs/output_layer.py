@@ -197,7 +197,7 @@ class SparseOutputLayer(OutputLayer):
             batch: The examples of the update and the extras.
             rows: The rows that the loss read.
             bias_grads_BxL: The gradient of the loss with respect to the example-specific rows of b. If the loss
-                estimates its normaliser, the gradient of a sample is its normalised importance weight divided by B.
+                estimates its normalizer, the gradient of a sample is its normalized importance weight divided by B.
         """
         return state
 

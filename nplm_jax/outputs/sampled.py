@@ -46,8 +46,8 @@ class ProposalDistribution:
 class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     """The softmax, trained by importance sampling (section 5.2).
 
-    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normaliser is an
-    unbiased estimate of the softmax normaliser, and equals it if all words are samples.
+    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normalizer is an
+    unbiased estimate of the softmax normalizer, and equals it if all words are samples.
 
     Attributes:
         scorer: Computes y.
@@ -127,7 +127,7 @@ class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
     The loss is the cross-entropy of a binary classifier of targets and samples, with logits y - log P(included). Since
-    y stands for log P(w), training drives the normaliser towards one (self-normalisation).
+    y stands for log P(w), training drives the normalizer towards one (self-normalization).
     """
 
     def sampled_loss(
@@ -197,7 +197,7 @@ def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> ja
 def _estimated_nll(
     corrected_logits_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
 ) -> jax.Array:
-    """Returns the mean of -log P(target) with the normaliser estimated from the target and the other samples."""
+    """Returns the mean of -log P(target) with the normalizer estimated from the target and the other samples."""
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
     log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, corrected_logits_SxB), axis=0)
     return jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)

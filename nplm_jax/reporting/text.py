@@ -19,7 +19,7 @@ COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#00
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
-    r"""Serialises values to JSON; infinite numbers and nan become null.
+    r"""Serializes values to JSON; infinite numbers and nan become null.
 
     Unpaired surrogates, which represent undecodable bytes of file names, become escapes such as `\udce9`.
 

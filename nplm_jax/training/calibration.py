@@ -2,7 +2,7 @@
 
 Trained networks misestimate the probability of words that were rare or absent in training. Let g(w) be the group of
 word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which amounts to adding d_g(w) to b_w. The offsets d
-minimise the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
+minimize the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
 
 Dims: V vocabulary, G groups, T words.
 
@@ -73,7 +73,7 @@ def group_by_count(counts_V: np.ndarray) -> np.ndarray:
 
 
 def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarray:
-    """Returns the offsets d that minimise the mean of log(sum_g P_g exp d_g) - d_g(w) over words w, plus |d|^2 / 2T.
+    """Returns the offsets d that minimize the mean of log(sum_g P_g exp d_g) - d_g(w) over words w, plus |d|^2 / 2T.
 
     The last term is a Gaussian prior of variance 1, which keeps the offsets of groups without words finite.
 

@@ -82,7 +82,7 @@ class CheckpointStore:
             step: The update number.
             state: The training state, unsharded.
             best: The best parameters, unsharded.
-            progress: JSON-serialisable values.
+            progress: JSON-serializable values.
 
         Raises:
             RuntimeError: Orbax did not save, because a later checkpoint exists.
@@ -220,11 +220,9 @@ class CheckpointStore:
         restored = self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
         progress = dict(restored.progress)
         checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
-        if 'state' in examples:
-            differs = checksum != checksum_of(tuple(trees), progress)
-        else:  # earlier versions saved no checksum of the best parameters
-            differs = checksum_of_best not in (None, checksum_of(trees[0], {}))
-        if differs:
+        is_whole = 'state' in examples
+        expected = checksum_of(tuple(trees), progress) if is_whole else checksum_of(trees[0], {})
+        if expected != (checksum if is_whole else checksum_of_best):
             raise ValueError('checksum mismatch')
         return trees, progress
 

@@ -165,7 +165,7 @@ def fit(training: Training) -> Trained:
 
 
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
-    """Restores the newest checkpoint, or initialises the run. Arrays are placed on the devices of the run."""
+    """Restores the newest checkpoint, or initializes the run. Arrays are placed on the devices of the run."""
     shapes, place = run.state_shapes(), run.program.sharding.shard
     restored = store and store.restore(shapes, shapes.params)
     if not multihost.broadcast_from_primary(np.bool(restored is not None)):

@@ -85,7 +85,7 @@ def test_it_ends_where_it_did(case: str) -> None:
     check(found, recorded, record.CASES[case].get('output.precision', 'float32'))
 
 
-@pytest.mark.usefixtures('optimised')
+@pytest.mark.usefixtures('optimized')
 @pytest.mark.parametrize('case', others_nightly(['direct', 'sampled_direct', 'lstm'], ()))
 def test_it_ends_where_it_did_when_compiled_as_a_users_program_is(case: str) -> None:
     test_it_ends_where_it_did(case)

@@ -1,7 +1,7 @@
 """Contestants of the race. Each creates a function for one turn of training from a Problem and a precision.
 
 All contestants start from the same parameters, see the same words in the same order and make full updates: forward,
-backward, SGD with the regulariser R(theta), and dropout. Without dropout they return the same losses.
+backward, SGD with the regularizer R(theta), and dropout. Without dropout they return the same losses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open vocabularies: bits per character of models that spell unknown words, by vocabulary and tokenisation.
+"""Open vocabularies: bits per character of models that spell unknown words, by vocabulary and tokenization.
 
     python -m experiments.paper.section5.open_vocabulary DIR [RUN ...]   trains the small models in DIR and measures
     python -m experiments.paper.section5.open_vocabulary --show          prints the tables
@@ -64,7 +64,7 @@ NUM_WRITTEN = 30
 
 @functools.cache
 def last_texts() -> tuple[int, int, int]:
-    """Returns the number, words and characters of the texts within the test words of every tokenisation.
+    """Returns the number, words and characters of the texts within the test words of every tokenization.
 
     Words are printed words; their characters include one space or line end after each.
     """

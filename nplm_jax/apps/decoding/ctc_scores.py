@@ -40,7 +40,7 @@ def check_strings(name: str, values: Any) -> list[str]:
 
 
 class WordScorer:
-    """A language model that scores complete words and penalises partial words that are not prefixes of known words.
+    """A language model that scores complete words and penalizes partial words that are not prefixes of known words.
 
     Attributes:
         model: The language model.

@@ -184,7 +184,7 @@ class BeamSearchDecoderCTC:
         """Decodes an utterance.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N; each frame is normalised. If all
+            logits: Probabilities, log-probabilities or logits of the labels, F x N; each frame is normalized. If all
                 values are in [0, 1], they are probabilities, and each frame must sum to one, up to rounding in float16,
                 bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.

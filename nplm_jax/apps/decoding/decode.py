@@ -4,13 +4,13 @@
     nplm decode runs/brown-lstm --emissions=valid.npz --labels=... --lexicon=... --references=valid.txt --tune
 
 RUN may also be an ARPA file. Input files:
-    --emissions   one array per utterance, frames x labels: natural log-probabilities, normalised in each frame
+    --emissions   one array per utterance, frames x labels: natural log-probabilities, normalized in each frame
     --labels      one label per line, in the order of the columns, including the CTC blank and the label between words
     --lexicon     lines `word l a b e l s |`; a word may have several lines
     --references  lines `UTTERANCE words`; requires the package rapidfuzz
 
 With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search allows all words that the labels
-can spell and penalises out-of-vocabulary words. Prints lines `UTTERANCE words`, separated by a tab. With --references,
+can spell and penalizes out-of-vocabulary words. Prints lines `UTTERANCE words`, separated by a tab. With --references,
 also prints the word error rate to stderr. With --tune, prints the best weights as flags instead of the words.
 """
 

@@ -9,7 +9,7 @@ The score of a hypothesis is the log-probability of all its alignments, plus `lm
 its words and the end of sentence, plus `word_score` for each word. All logarithms are natural.
 
 With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. Without a
-lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are penalised
+lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are penalized
 as in `build_ctcdecoder`.
 
 Dims: F frames, N tokens, A hypotheses of all lists.
@@ -145,7 +145,7 @@ class Decoder:
 
 
 def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:
-    """Tunes the weights to minimise the word error rate of the best hypotheses; see `reranking.tune`.
+    """Tunes the weights to minimize the word error rate of the best hypotheses; see `reranking.tune`.
 
     Args:
         lists: The hypotheses of each utterance.

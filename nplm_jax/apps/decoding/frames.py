@@ -24,7 +24,7 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
         name: The key in error messages.
 
     Returns:
-        Normalised log-probabilities, float64, F x N.
+        Normalized log-probabilities, float64, F x N.
 
     Raises:
         BadInput: The array has the wrong shape or type, or the probabilities of a frame do not sum to one.
@@ -47,7 +47,7 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
 
 
 def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
-    """Returns the logarithms of normalised probabilities. Raises BadInput if a frame is not a distribution.
+    """Returns the logarithms of normalized probabilities. Raises BadInput if a frame is not a distribution.
 
     Rounding a distribution over N labels changes its sum by at most 2^-8 in bfloat16, by less in float16, and by up to
     N / 510 in uint8 (multiples of 1 / 255). The tolerance has an upper limit for large N, where a larger deviation is

@@ -34,7 +34,7 @@ class Label:
 
 @dataclasses.dataclass(frozen=True)
 class Alphabet:
-    """Normalised labels: the blank is '', the space is ' ', and `▁` marks subwords that begin a word.
+    """Normalized labels: the blank is '', the space is ' ', and `▁` marks subwords that begin a word.
 
     Attributes:
         labels: The labels, in the order of the columns.
@@ -46,14 +46,14 @@ class Alphabet:
 
     @classmethod
     def build_alphabet(cls, labels: Iterable[str]) -> 'Alphabet':
-        """Normalises labels, and appends a blank if there is none.
+        """Normalizes labels, and appends a blank if there is none.
 
         Args:
             labels: The labels. `<pad>` and `[PAD]` are blanks. `_` is the blank if there is no other, and `|` is the
                 space if there is no other.
 
         Returns:
-            The normalised labels.
+            The normalized labels.
 
         Raises:
             BadInput: The labels are not distinct strings, or a subword contains a space.

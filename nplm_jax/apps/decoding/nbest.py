@@ -172,7 +172,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:
-    """Tunes the weights to minimise the word error rate of the best alternatives; see `reranking.tune`.
+    """Tunes the weights to minimize the word error rate of the best alternatives; see `reranking.tune`.
 
     Args:
         alternatives: The alternatives, with their references.

@@ -1,8 +1,8 @@
-"""Minimum error rate training: tunes the weights of n-best scores to minimise word errors (Och, 2003).
+"""Minimum error rate training: tunes the weights of n-best scores to minimize word errors (Och, 2003).
 
 The total of an alternative is the weighted sum of its scores, which is linear in each weight. As one weight varies, the
 best alternative of a list changes only where two lines of the upper envelope intersect. The number of errors is
-therefore known exactly for all values of the weight. The search optimises one weight after another until none improves,
+therefore known exactly for all values of the weight. The search optimizes one weight after another until none improves,
 from several starting points because it may end in a local optimum.
 
 Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
@@ -86,7 +86,7 @@ def first_edits(totals_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.n
 def search_line(
     offsets_A: np.ndarray, slopes_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray
 ) -> tuple[float, int]:
-    """Finds the t that minimises the edits for the totals offset + t * slope.
+    """Finds the t that minimizes the edits for the totals offset + t * slope.
 
     Args:
         offsets_A: The totals at t = 0.

@@ -12,7 +12,7 @@ the weighted sum of the numbers in the third field (names such as `LM0=` are ski
 --format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from --score_files. Kaldi's
 nbest-to-linear writes both. Costs need negative weights. Prints the lines in the new order.
 
---tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimises the word error
+--tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimizes the word error
 rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five starting
 points. It requires the package rapidfuzz. FILE has one reference per id: in Moses format, line N + 1 is the reference
 of id N; in Kaldi format, a line is `UTTERANCE words`. Report results on lists that were not used for tuning.

@@ -92,8 +92,8 @@ def batch_on_one_device(network):
 def check_loss_and_gradients(layout, network, tolerance):
     mesh = mesh_sharding(*layout, network=network)
     params, arguments, (expected, expected_grads) = batch_on_one_device(network)
-    (penalised, nll), grads = LOSS_AND_GRADIENTS(mesh.shard(params), network, sharding=mesh, **arguments)
-    np.testing.assert_allclose((penalised, nll), expected, rtol=tolerance)
+    (penalized, nll), grads = LOSS_AND_GRADIENTS(mesh.shard(params), network, sharding=mesh, **arguments)
+    np.testing.assert_allclose((penalized, nll), expected, rtol=tolerance)
     grads = mesh.unshard(grads, network.vocabulary_size)
     for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected_grads), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * float(jnp.abs(b).max()))
@@ -178,7 +178,7 @@ def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
     assert used and all(devices == jax.devices() for devices in used)
 
 
-# --- initialisation and checkpoints ------------------------------------------------------------------------
+# --- initialization and checkpoints ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('data,model', [(8, 1), (1, 8), (2, 4)])
@@ -189,7 +189,7 @@ def test_the_initial_state_is_one_devices_and_no_device_makes_all_rows(data, mod
     on_one, run = (prepare_run(on_mesh(changes, *mesh), DATA) for mesh in ((1, 1), (data, model)))
     expected, state = on_one.init_state(), run.init_state()
     placed = run.program.sharding.shard(expected)
-    # The same bits where XLA optimises; these tests have it do little, and then it rounds the range of uniform() twice.
+    # The same bits where XLA optimizes; these tests have it do little, and then it rounds the range of uniform() twice.
     assert_close(state, placed, rtol=1e-6, atol=1e-7)
     assert_close(run.program.unshard(state), expected, rtol=1e-6, atol=1e-7)
     for array, wanted in zip(jax.tree.leaves(state), jax.tree.leaves(placed), strict=True):

@@ -26,7 +26,7 @@ LIMIT = 12  # sizes of U: twice that of each device would be 16, and the state a
 
 
 def train_within_limit(data: int, model: int, folder: str) -> None:
-    """Initialises, makes four updates, validates, saves and restores, in a process that may take LIMIT sizes of U."""
+    """Initializes, makes four updates, validates, saves and restores, in a process that may take LIMIT sizes of U."""
     words = [f'w{i}' for i in range(NUM_WORDS)]
     ends = NUM_WORDS - 1000, NUM_WORDS - 500
     corpus = Corpus(Span(0, ends[0]), Span(*ends), Span(ends[1], NUM_WORDS), WordStream.from_words(words))

@@ -21,7 +21,7 @@ from helpers import (
     features_of,
     others_nightly,
     register,
-    regulariser,
+    regularizer,
     small_settings,
     start_training,
 )
@@ -189,11 +189,11 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
     def expected_step(params, opt_state, carry, number):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), number)
 
-        def penalised(params):
+        def penalized(params):
             loss, next_carry = dense_loss(params, program.network, batch, carry, key)
-            return loss + regulariser(params, 0.01), next_carry
+            return loss + regularizer(params, 0.01), next_carry
 
-        grads, carry = jax.grad(penalised, has_aux=True)(params)
+        grads, carry = jax.grad(penalized, has_aux=True)(params)
         updates, opt_state = reference.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, carry
 

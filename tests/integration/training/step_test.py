@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, features_of, first_batch, others_nightly, regulariser, same_bits, small_settings
+from helpers import DATA, SPARSE, features_of, first_batch, others_nightly, regularizer, same_bits, small_settings
 
 from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
@@ -122,12 +122,12 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
     state, batch = run.init_state(), first_batch(run)
     network = run.program.network
 
-    def penalised(params):
+    def penalized(params):
         features, _ = features_of(network, params, batch.ids_SxL)
-        return network.output.nll(params, features, batch.targets_B).mean() + regulariser(params, 0.1)
+        return network.output.nll(params, features, batch.targets_B).mean() + regularizer(params, 0.1)
 
     after, _ = TRAIN_STEP(run.program, state, batch)
-    grads, rule = jax.jit(jax.grad(penalised))(state.params), run.program.optimizer.rule
+    grads, rule = jax.jit(jax.grad(penalized))(state.params), run.program.optimizer.rule
     rule = rule.make()
     updates, _ = rule.update(grads, rule.init(state.params))
     for a, b, c in zip(*map(jax.tree.leaves, (after.params, state.params, updates)), strict=True):

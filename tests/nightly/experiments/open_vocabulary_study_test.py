@@ -1,4 +1,4 @@
-"""The study of the open vocabulary: the tokenisations that it compares read the same text."""
+"""The study of the open vocabulary: the tokenizations that it compares read the same text."""
 
 from helpers import corpus_settings
 
@@ -6,7 +6,7 @@ from experiments.paper.section5 import open_vocabulary
 from nplm_jax.data import corpora
 
 
-def test_the_texts_on_which_tokenisations_are_compared_are_the_same_words():
+def test_the_texts_on_which_tokenizations_are_compared_are_the_same_words():
     streams = []
     for cased in (False, True):
         changes = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens'), not cased)

@@ -1,4 +1,4 @@
-"""What training minimises."""
+"""What training minimizes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
 """Importance sampling with an adaptive proposal for each context (the paper's section 5.2).
 
-Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normaliser,
+Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normalizer,
 sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i). This estimate is
 biased, but exact in the limit of many samples. Dims: V vocabulary, B batch, L words of an example, G entries of the
 bigram.
@@ -28,7 +28,7 @@ from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLa
 
 REFRESH_EVERY = 50  # updates between refreshes of the cumulative sums used for sampling
 MEAN_DECAY = 0.98  # decay per update of the running mean of the effective sample size
-MASKED = -1e30  # log of a term excluded from the normaliser
+MASKED = -1e30  # log of a term excluded from the normalizer
 
 
 @flax.struct.dataclass
@@ -124,7 +124,7 @@ def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProp
 
 
 def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
-    """Returns the importance weights of the words of each example, target first, normalised to sum to 1, float32.
+    """Returns the importance weights of the words of each example, target first, normalized to sum to 1, float32.
 
     Args:
         bias_grads_BxL: The gradient of the loss with respect to the words' biases: that of -log P(target) is P(w),

@@ -21,7 +21,7 @@ def read(folder, data):
     written = again('written.npz')
     assert written.keys() == arrays.keys() and all(
         np.allclose(written[name], arrays[name], rtol=1e-9)
-        for name in arrays  # normalised twice
+        for name in arrays  # normalized twice
     )
 
 

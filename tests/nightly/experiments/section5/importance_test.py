@@ -64,7 +64,7 @@ def test_the_loss_and_its_gradient_equal_the_formula_in_float64(exact_target):
     y_BxV = sum(np.float64(x) @ np.float64(w).T for w, x in terms) + np.float64(b_V)
     loss, gradient_BxV = 0.0, np.zeros((B, V))
     for i, (target, *samples) in enumerate(words_BxL.tolist()):
-        term_V = np.zeros(V)  # of the normaliser
+        term_V = np.zeros(V)  # of the normalizer
         for word in samples:
             term_V[word] += np.exp(y_BxV[i, word]) / q_BxV[i, word] / 12
         if exact_target:
@@ -107,7 +107,7 @@ def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_t
     proposal = layer.make_extras(TRAIN, V)
     y_VxB = softmax.scores(*named(terms, b_V))
 
-    def ratio(key):  # estimated to exact normaliser, by the loss: log Z - y
+    def ratio(key):  # estimated to exact normalizer, by the loss: log Z - y
         rows = layer.rows(make_batch(contexts_BxN, targets_B, proposal), key)
         single = [
             estimated(

@@ -57,17 +57,17 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'body,message',
+    'body',
     [
-        ('return []', 'sweep\\(\\) of .* yields no points'),
-        ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
-        ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
-        ('yield {"name": "table.md"}', 'a point of .* is named table.md, a name that another'),
-        ('yield 3', '3: a point must be a dictionary of keys'),
-        ('yield {"seed": 2}\n    yield {"seed": 2}', 'a point of .* is named seed_2, a name that another'),
+        'return []',
+        'raise RuntimeError("boom")',
+        'yield {1: 2}',
+        'yield {"name": "table.md"}',
+        'yield 3',
+        'yield {"seed": 2}\n    yield {"seed": 2}',
     ],
 )
-def test_a_sweep_that_is_none(tmp_path, body, message):
+def test_a_sweep_that_yields_no_points_is_refused(tmp_path, body):
     (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
     with refuses('--sweep'):
         sweep_points.load_points(str(tmp_path / 'study.py'), sentences.get_config())
