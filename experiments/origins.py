@@ -1,4 +1,4 @@
-"""Origins of committed results: their recorded jaxlib releases and commits."""
+"""Origins of committed results: their recorded jaxlib releases, commits and load of the machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from nplm_jax.distributed.jax_settings import UNUSABLE
 
 _MOST_NAMES = 6  # in a note
+_BUSY = 3.0  # load average before a run, from which other programs slow it down on two cores
 
 
 class Origin(NamedTuple):
@@ -17,10 +18,12 @@ class Origin(NamedTuple):
     Attributes:
         jaxlib: The releases of jaxlib recorded in its rows.
         commits: The commits recorded in its rows.
+        is_busy: Whether other programs ran on the machine when a run started.
     """
 
     jaxlib: frozenset[str]
     commits: frozenset[str]
+    is_busy: bool = False
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -37,11 +40,12 @@ def of(content: Any) -> Origin:
     """Returns the origin of the content of a file."""
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
-    return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')))
+    is_busy = any(row.get('load', 0.0) >= _BUSY for row in rows)
+    return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')), is_busy)
 
 
 def note(files: Mapping[pathlib.Path, Any]) -> str:
-    """Returns one sentence per reason to distrust results of a table; '' if there are no reasons.
+    """Returns one sentence per reason to distrust results or times of a table; '' if there are no reasons.
 
     Args:
         files: The contents of the files that the table shows.
@@ -53,6 +57,8 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
         sentences.append(f'Measured with jaxlib {release}, which {UNUSABLE[release]}: {_name(some, len(origins))}.')
     if some := [path for path, origin in origins.items() if origin.is_modified]:
         sentences.append(f'Measured with uncommitted changes: {_name(some, len(origins))}.')
+    if some := [path for path, origin in origins.items() if origin.is_busy]:
+        sentences.append(f'Timed while other programs ran: {_name(some, len(origins))}.')
     return ' '.join(sentences)
 
 

@@ -28,8 +28,8 @@ def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
-    def write(name, jaxlib, commit='a1b2c3d4e5f6'):
-        (tmp_path / name).write_text(json.dumps({'commit': commit, 'versions': {'jaxlib': jaxlib}}))
+    def write(name, jaxlib, commit='a1b2c3d4e5f6', load=0.5):
+        (tmp_path / name).write_text(json.dumps({'commit': commit, 'versions': {'jaxlib': jaxlib}, 'load': load}))
         return tmp_path / name
 
     def note(*paths):
@@ -39,7 +39,9 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
     modified = write('modified.json', '0.10.1', 'a1b2c3d4e5f6-dirty')
     assert note(good) == note() == ''
     assert '`bad`' in note(good, bad, modified) and '`modified`' in note(good, bad, modified)
-    assert '`good`' not in note(good, bad, modified)
+    busy = write('busy.json', '0.10.1', load=7.2)
+    assert note(good, busy).endswith(': `busy`.')
+    assert '`good`' not in note(good, bad, modified, busy)
     assert note(bad, bad, write('worse.json', '0.10.2')).endswith(': all results.')
 
 
