@@ -65,6 +65,13 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
     assert wrong == []
 
 
+def test_every_page_is_in_the_contents():
+    index = ROOT / 'docs' / 'index.md'
+    contents = ''.join(re.findall(r'```{toctree}(.*?)```', index.read_text(), re.DOTALL))
+    listed = {(index.parent / name).resolve() for name in re.findall(r'^[\w./-]+$', contents, re.MULTILINE)}
+    assert [str(page) for page in PAGES if page != index and page.with_suffix('') not in listed] == []
+
+
 def test_every_page_that_the_code_names_exists():
     code = [path.read_text() for path in (ROOT / 'nplm_jax').rglob('*.py')]
     named = {page for text in code for page in re.findall(r'\bdocs/[\w/]+\.md', text)}
