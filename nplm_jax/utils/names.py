@@ -37,8 +37,10 @@ def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bo
         '; did you mean lstm?'
         >>> did_you_mean('modle.h', ['model.h', 'corpus.path'], prefix='--', dotted=True)
         '; did you mean --model.h?'
+        >>> did_you_mean('lmpls', ['lmplz', 'lmplz'])  # a preset and a component
+        '; did you mean lmplz?'
     """
-    known, name = list(allowed), str(name).lower()
+    known, name = list(dict.fromkeys(allowed)), str(name).lower()
     section, dot, last = name.rpartition('.') if dotted else ('', '', name)
 
     def end_of(known_name: str) -> str:
