@@ -7,12 +7,11 @@ and after_i. Its rows in C and in the output matrices are averages over the know
     q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
 normalized over the candidates v; the last factor is included only if following words serve as evidence. By Bayes' rule,
-this is the posterior probability that v is the word in all these contexts, under a uniform prior.
-`Weighting(rule='mean')` uses the weights of the paper, q(v) = mean_i P(v | before_i).
+this is the posterior probability of v in all these contexts, under a uniform prior. `Weighting(rule='mean')` uses the
+weights of the paper, q(v) = mean_i P(v | before_i).
 
-The bias b_w is fitted to the count of w so that the mean of P(w | context) over contexts sampled from the network
-equals the relative frequency of w in the text. The bias of <rare>, which previously represented w, is lowered
-accordingly.
+The bias b_w is fitted so that the mean of P(w | context) over contexts sampled from the network equals the relative
+frequency of w in the text. The bias of <rare>, which previously represented w, is lowered accordingly.
 
 Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words of each.
 """
