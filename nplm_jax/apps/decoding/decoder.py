@@ -8,10 +8,12 @@
 The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times the log-probability of
 its words and the end of sentence, plus `word_score` for each word. All logarithms are natural.
 
-With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence, and hypotheses
-that the model cannot distinguish, because their last words agree, are recombined: the beam keeps the best of them, and
-the others only if it has room. Results may therefore lack texts that differ only in earlier words. Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are penalized
-as in `build_ctcdecoder`.
+With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. Hypotheses whose
+last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best of them, and the
+others only if it has room. Results may therefore lack texts that differ only in earlier words.
+
+Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
+penalized as in `build_ctcdecoder`.
 
 Dims: F frames, N tokens, A hypotheses of all lists.
 """
