@@ -19,9 +19,15 @@ from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
 from experiments import results, study
+from experiments.beyond.lineage import ladder
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import Settings
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.data.batches import Batch, make_batch
+from nplm_jax.data.stream import Span
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
+from nplm_jax.runs import compatibility
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.precision_choice import native_precision
 from nplm_jax.utils.errors import NonFiniteError
@@ -31,11 +37,24 @@ __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'al
 PRECISIONS = ('float32', 'bfloat16')  # of the computations of every contestant
 Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32, S, nats per word
 Name = TypeVar('Name', str, tuple[str, str])
+
+
+def transformer() -> ConfigDict:
+    """Returns the Transformer of experiments/beyond/lineage with the exact loss, without warm-up."""
+    return config_lib.override(
+        ladder.without_budget('attention', ladder.BROWN), {'output.kind': 'full', 'optimizer.warmup': 0}
+    )
+
+
 ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto)
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
+    'lstm': (functools.partial(brown.get_config, 'lstm'), brown.VOCABULARY),
+    'mogrifier': (functools.partial(brown.get_config, 'mogrifier,full'), brown.VOCABULARY),
+    'transformer': (transformer, brown.VOCABULARY),
 }
+QUICK = [row for row in ROWS if row != 'mlp10']  # the rows of --quick
 LARGE = 'large'  # a network measured only by memory.py
 
 
@@ -48,7 +67,8 @@ class Problem:
         vocabulary_size: V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
-        positions_SxB: The stream positions of the words that each update predicts, int32.
+        positions_SxB: The positions of the words that each update predicts, int32, in the order of training; each turn
+            is an epoch.
     """
 
     settings: Settings
@@ -67,10 +87,30 @@ class Problem:
         """The number of updates of all turns, over which the learning rate decays."""
         return self.num_steps * self.settings.train.epochs
 
+    @functools.cached_property
+    def network(self) -> Network:
+        """The static part of the network."""
+        return network_from_settings(self.settings, self.vocabulary_size)
+
+    @property
+    def num_streams(self) -> int:
+        """The streams of an update; B for a window."""
+        return self.network.layout.num_streams(self.settings.train.batch_size)
+
+    def batch(self, positions: Any) -> Batch:
+        """Returns the examples of the given positions of one or more updates, stream by stream. Runs inside jit."""
+        layout = self.network.layout
+        return make_batch(self.tokens_T, positions.reshape(-1, layout.bptt_length), layout.lookback)
+
     @property
     def flops_per_word(self) -> int:
-        """Floating-point operations of the products of an update: 2 forward and 4 backward per weight of H, U and W."""
-        return 6 * sum(self.params[name].size for name in ('H_KxP', 'U_VxK', 'W_VxP') if name in self.params)
+        """Floating-point operations of the products of an update: 2 forward and 4 backward per weight.
+
+        C counts only if it is also the output matrix. The products of queries, keys and values are not counted.
+        """
+        is_tied = EMBEDDING in self.network.body.widths
+        multiplied = {name: value for name, value in self.params.items() if name != EMBEDDING or is_tied}
+        return 6 * sum(leaf.size for leaf in jax.tree.leaves(multiplied) if leaf.ndim > 1)
 
 
 def set_up() -> None:
@@ -87,17 +127,17 @@ def large() -> ConfigDict:
     return config
 
 
-def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
-    """Draws words by Zipf's law, so frequent words repeat within a batch as in a text.
+def without_dropout(config: ConfigDict) -> ConfigDict:
+    """Returns a copy of a config without dropout, with which all contestants have the same losses."""
+    rates = [key for key in flatten(config) if key.startswith('model.') and key.endswith('dropout')]
+    return config_lib.override(config, dict.fromkeys(rates, 0.0))
 
-    Args:
-        config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
-            reduced in proportion.
-        V: Words of the vocabulary.
-        B: The number of words per update.
-        S: Updates of a turn.
-        turns: The number of turns; each counts as an epoch.
-        block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
+
+def make_settings(config: ConfigDict, B: int, turns: int, block_size: int = 0) -> Settings:
+    """Returns the settings of a race; see `make_problem`.
+
+    Raises:
+        BadInput: B is not a multiple of `model.bptt_length`.
     """
     settings = config_lib.from_config(config)
     changes = {
@@ -107,16 +147,32 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
         'output.block_size': block_size or settings.output.block_size,
     }
     settings = config_lib.replace(settings, changes)
+    compatibility.validate(settings)
+    return settings
+
+
+def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
+    """Draws words by Zipf's law, so frequent words repeat within a batch as in a text.
+
+    Args:
+        config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
+            reduced in proportion.
+        V: Words of the vocabulary.
+        B: The number of words per update; a multiple of `model.bptt_length`, if the network has one.
+        S: Updates of a turn.
+        turns: The number of turns; each counts as an epoch.
+        block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
+    """
+    settings = make_settings(config, B, turns, block_size)
     share_V = 1 / np.arange(1, V + 1)
     share_V /= share_V.sum()
-    rng = np.random.default_rng(settings.seed)
-    T = S * B + settings.model.n
-    tokens_T = rng.choice(V, T, p=share_V).astype(np.int32)
-    positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
+    tokens_T = np.random.default_rng(settings.seed).choice(V, S * B, p=share_V).astype(np.int32)
     bias_V = np.log(share_V).astype(np.float32) if settings.train.unigram_bias else None
     with jax.default_device(jax.devices('cpu')[0]):  # keeps this out of the peak memory of an accelerator
-        params = network_from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
-    return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
+        network = network_from_settings(settings, V)
+        params = jax.tree.map(np.asarray, network.init(jax.random.key(settings.seed), bias_V))
+        positions_T = np.asarray(network.layout.epoch_positions(settings.seed, 0, Span(0, S * B), B))
+    return Problem(settings, V, params, tokens_T, positions_T.reshape(S, B))
 
 
 def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:

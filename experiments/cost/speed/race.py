@@ -1,7 +1,7 @@
 """Races our training step against plain JAX and PyTorch, alternately on the same words and parameters.
 
-    python -m experiments.cost.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
-    python -m experiments.cost.speed.race --quick     a check: two small networks, whose losses must agree
+    python -m experiments.cost.speed.race [--rows=mlp1,lstm] [--batch=512] [--contestants=ours,torch_compile]
+    python -m experiments.cost.speed.race --quick     a check: small batches, whose losses must agree
     python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
 
 Writes results/race.json and prints the table. PyTorch, which is not in requirements.txt, races if it is installed.
@@ -44,7 +44,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_output_path(HERE / 'results' / 'race.json')
     keep = 'reuse the peak memory in --output; default: measure it'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
-    small = {'rows': ['mlp1', 'mlp9'], 'contestants': ['ours', 'plain_jax'], 'batch': 32, 'steps': 2, 'rounds': 1}
+    small = {'rows': problem.QUICK, 'contestants': ['ours', 'plain_jax'], 'batch': 32, 'steps': 2, 'rounds': 1}
     parser.add_quick(**small, output='runs/quick/race.json')
 
 
@@ -73,7 +73,7 @@ def race_row(
     make_config, V = problem.ROWS[row]
     config, B, S = make_config(), flags.batch, flags.steps
     if flags.quick:
-        config.model.dropout = 0.0
+        config = problem.without_dropout(config)
     shared = problem.make_problem(config, V, B, S, flags.rounds + 1, flags.block_size)
     known = {entry: earlier.get((row, *entry)) for entry in entries}
     memory = {entry: known[entry] or (None if flags.quick else peak_memory(flags, row, *entry)) for entry in entries}
@@ -148,6 +148,8 @@ def make_table(measured: dict[str, Any]) -> str:
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields the content of race.json after each row."""
+    for row in flags.rows:  # refuses a batch before anything is measured
+        problem.make_settings(problem.ROWS[row][0](), flags.batch, flags.rounds + 1, flags.block_size)
     problem.set_up()
     precisions, names = problem.precisions(flags), entered(flags.contestants)
     entries = [(name, precision) for precision in precisions for name in names]

@@ -49,7 +49,7 @@ def point(flags: study.Flags, V: int, B: int, precisions: Sequence[str]) -> dict
     S = int(np.clip(flags.work * 1e9 / flops, 2, 50))
     config = brown.get_config('mlp9')
     if flags.quick:
-        config.model.dropout = 0.0
+        config = problem.without_dropout(config)
     shared = problem.make_problem(config, V, B, S, flags.rounds + 1, flags.block_size)
     names = [name for name in RACED if name == 'ours' or 4 * B * V <= LIMIT]
     turns = {(name, p): contestants.find(name)(shared, p) for p in precisions for name in names}

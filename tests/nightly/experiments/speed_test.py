@@ -15,18 +15,30 @@ from configs import brown
 from experiments import study
 from experiments.cost.speed import ceiling, contestants, quality, queries, race, scaling
 from experiments.cost.speed import problem as problem_lib
+from nplm_jax.config import settings
 from nplm_jax.utils.errors import NonFiniteError
 
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
 
-@pytest.fixture(params=['mlp1', 'mlp3', 'mlp9'])  # direct and hidden, direct alone, hidden alone
+WINDOWS = ('mlp1', 'mlp3', 'mlp9')  # direct and hidden, direct alone, hidden alone
+STREAMS = {  # row -> small sizes
+    'lstm': {'model.m': 6, 'model.h': 7},
+    'mogrifier': {'model.m': 6, 'model.h': 6},
+    'transformer': {'model.m': 6, 'model.h': 8, 'model.memory': 20},
+}
+
+
+@pytest.fixture(params=[*WINDOWS, *STREAMS])
 def problem(request):
-    config = brown.get_config(request.param)
-    config.model.dropout = 0.0
-    config.model.m, config.optimizer.decay, config.output.block_size = 6, 1e-2, 6
-    config.model.h = min(config.model.h, 7)
-    return problem_lib.make_problem(config, V=50, B=16, S=5, turns=3)
+    if request.param in STREAMS:
+        make_config, _ = problem_lib.ROWS[request.param]
+        config = settings.override(make_config(), STREAMS[request.param])
+    else:
+        config = brown.get_config(request.param)
+        config.model.m, config.model.h, config.optimizer.decay = 6, min(config.model.h, 7), 1e-2
+    config.output.block_size = 6
+    return problem_lib.make_problem(problem_lib.without_dropout(config), V=50, B=32, S=5, turns=3)
 
 
 def run(name, problem, precision='float32'):
@@ -45,6 +57,19 @@ def test_every_contestant_does_our_updates(problem, name):
     np.testing.assert_allclose(run(name, problem, 'bfloat16'), expected, atol=5e-2)
 
 
+@pytest.mark.parametrize('problem', STREAMS, indirect=True)
+def test_streams_are_read_in_order_from_turn_to_turn(problem):
+    places_UxSxT = problem.positions_SxB.reshape(5, 2, 16)
+    in_reading_order = places_UxSxT.swapaxes(0, 1).reshape(2, -1)
+    assert np.all(np.diff(in_reading_order) % problem.positions_SxB.size == 1)
+
+
+@pytest.mark.parametrize('problem', ['lstm'], indirect=True)
+def test_the_products_of_an_lstm_are_counted(problem):
+    assert problem.flops_per_word == 6 * (50 * 7 + 4 * 7 * (6 + 7))
+
+
+@pytest.mark.parametrize('problem', WINDOWS, indirect=True)
 def test_the_products_of_an_update_are_counted(problem):
     model = problem.settings.model
     P, K = (model.n - 1) * model.m, model.h
