@@ -6,6 +6,7 @@ of a layer, K units, G = 4K size of the gates i, f, g, o, H heads, R words of th
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training.optimizers import ScheduledRule
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+# oneDNN has no LSTM in bfloat16 for processors without AVX-512.
+HAS_BFLOAT16_LSTM = DEVICE.type != 'cpu' or torch.backends.cpu.get_cpu_capability() == 'AVX512'
 State = Any  # of the streams: a tuple of tensors; None at the start of a turn
 
 
@@ -75,7 +78,7 @@ class Window(Network):
 
 
 class Lstm(Network):
-    """torch.nn.LSTM. Its second bias stays zero, because nplm_jax's cell has one."""
+    """torch.nn.LSTM, in float32 unless `HAS_BFLOAT16_LSTM`. Its second bias stays zero: nplm_jax's cell has one."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """See `Network`."""
@@ -90,7 +93,8 @@ class Lstm(Network):
 
     def features(self, e_SxLxM: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
         """See `Network.features`."""
-        h_SxTxK, state = self.rnn(self.drop(e_SxLxM, self.model.dropout), state)
+        with contextlib.nullcontext() if HAS_BFLOAT16_LSTM else torch.autocast(DEVICE.type, enabled=False):
+            h_SxTxK, state = self.rnn(self.drop(e_SxLxM, self.model.dropout), state)
         return self.drop(h_SxTxK, self.model.output_rate).flatten(0, 1), state
 
 

@@ -25,7 +25,7 @@ WINDOWS = ('mlp1', 'mlp3', 'mlp9')  # direct and hidden, direct alone, hidden al
 STREAMS = {  # row -> small sizes
     'lstm': {'model.m': 6, 'model.h': 7},
     'mogrifier': {'model.m': 6, 'model.h': 6},
-    'transformer': {'model.m': 6, 'model.h': 8, 'model.memory': 20},
+    'transformer': {'model.m': 6, 'model.h': 8, 'model.memory': 20, 'optimizer.learning_rate': 0.3},
 }
 
 
@@ -52,7 +52,8 @@ def run(name, problem, precision='float32'):
 @pytest.mark.parametrize('name', ['plain_jax', *TORCH])
 def test_every_contestant_does_our_updates(problem, name):
     expected = run('ours', problem)
-    assert expected[-1] < expected[0] - 0.05
+    first, second = np.split(expected, 2)  # the same words
+    assert np.mean(second) < np.mean(first) - 0.03
     np.testing.assert_allclose(run(name, problem), expected, atol=1e-4)
     np.testing.assert_allclose(run(name, problem, 'bfloat16'), expected, atol=5e-2)
 
@@ -180,6 +181,7 @@ def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, c
     'module,words,start',
     [
         (race, '--rows=mlp1,nosuch', "--rows='mlp1,nosuch': "),
+        (race, '--rows=mlp1,lstm --batch=100', 'train.batch_size=100: '),
         (race, '--rounds=0', "--rounds='0': "),
         (race, '--show --output=race.txt', "--output='race.txt': "),
         (quality, '--show --output=nosuch', 'nosuch: '),
