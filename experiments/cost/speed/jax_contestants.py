@@ -34,8 +34,7 @@ Body = Callable[[Params, jax.Array, State, Any, Linear, Drop], tuple[dict[str, j
 
 def ours(problem: Problem, precision: str) -> Turn:
     """Runs nplm_jax's `execute_steps`, like launch.py."""
-    keys = {'output.precision', 'model.precision'} & config_lib.to_flat(problem.settings).keys()
-    settings = config_lib.replace(problem.settings, dict.fromkeys(keys, precision))
+    settings = _settings(problem, precision)
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
     inputs = step.StepInputs(jnp.asarray(problem.tokens_T))
@@ -115,6 +114,7 @@ def _transformer(
         keys, values = (jnp.concatenate([cache[name], x], axis=1) for name, x in zip(('keys', 'values'), new))
         caches.append({'keys': keys[:, T:], 'values': values[:, T:]})
         queries, keys = rotate(queries, places_L[model.memory :]), rotate(keys, places_L)
+        queries, keys, values = (x.astype(model.precision) for x in (queries, keys, values))
         y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, mask=seen_SxTxL[:, None])
         y_SxTxK = linear(y_SxTxHxD.reshape(S, T, -1), layer['O_KxK'])
         z_SxTxK = z_SxTxK + drop(y_SxTxK, 2 * i + 2, model.dropout, shared)
@@ -139,7 +139,7 @@ def plain_jax(problem: Problem, precision: str) -> Turn:
 
     The updates of a turn are one scan. bfloat16 rounds the inputs of the matrix products.
     """
-    settings = problem.settings
+    settings = _settings(problem, precision)
     optimizer = _program(settings, problem).optimizer
 
     def linear(inputs_xD: jax.Array, weights_DxE: jax.Array) -> jax.Array:
@@ -187,6 +187,12 @@ def plain_jax(problem: Problem, precision: str) -> Turn:
         return np.asarray(nll_S)
 
     return turn
+
+
+def _settings(problem: Problem, precision: str) -> Settings:
+    """Returns the settings of the problem at a precision."""
+    keys = {'output.precision', 'model.precision'} & config_lib.to_flat(problem.settings).keys()
+    return config_lib.replace(problem.settings, dict.fromkeys(keys, precision))
 
 
 def _program(settings: Settings, problem: Problem) -> step.Program:
