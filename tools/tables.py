@@ -55,6 +55,8 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     ],
     'experiments/cost/speed/README.md': [
         '.race --show',
+        '.race --show --output=experiments/cost/speed/results/race_streams.json',
+        '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.quality --show',
         '.evaluation --show',
