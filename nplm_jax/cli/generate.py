@@ -42,8 +42,8 @@ def define(parser: Parser) -> None:
     tokens = 'number of tokens after the prompt; default: 100 if the tokens are not words'
     lengths.add_argument('--max_new_tokens', type=int, help=tokens)
     parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
-    parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all')
-    most_likely = 'draw only from the most likely words with total probability P; default: from all'
+    parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all words')
+    most_likely = 'draw only from the most likely words with total probability P; default: from all words'
     parser.add_argument('--top_p', type=float, help=most_likely)
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument('--greedy', action='store_true', help='always choose the most likely word; one text')

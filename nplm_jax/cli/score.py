@@ -78,7 +78,7 @@ def define(parser: Parser) -> None:
     parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_switch('--stream', 'score all lines as one stream')
-    parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
+    parser.add_switch('--summary', 'print only the perplexity and counts of the whole text')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
     form = (

@@ -29,7 +29,7 @@ def define(parser: Parser) -> None:
     add_config(parser)
     minutes = 'time budget in minutes, for which a network is chosen; default: train the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
-    trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
+    trials = "run trials of the config file's search(trial) until N are finished; default: one run of the config"
     parser.add_argument('--search', metavar='N', help=trials)
 
 

@@ -138,7 +138,7 @@ def load(key: str, path: str) -> Any:
     except (Exception, SystemExit) as error:  # a module may call sys.exit
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
             where = f'in the working folder, {os.getcwd()}, or elsewhere on sys.path (see PYTHONPATH)'
-            raise BadInput(key, f'there is no module {error.name} {where}', value=path) from None
+            raise BadInput(key, f'no module {error.name} {where}', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now, because the file may be edited later
@@ -216,11 +216,12 @@ def load_class(key: str, path: str, base: type) -> Any:
     """Imports a component class.
 
     Raises:
-        BadInput: It is not a concrete subclass of `base`, not a frozen dataclass, or a field cannot be a key.
+        BadInput: The class is not a concrete subclass of `base`, not a frozen dataclass, or a field cannot be a key.
     """
     found = load(key, path)
     is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
-    require(is_subclass, key, path, f'must be a subclass of {base.__module__}.{base.__name__} with all its methods')
+    allowed = f'must be a subclass of {base.__module__}.{base.__name__} that implements all of its abstract methods'
+    require(is_subclass, key, path, allowed)
     is_decorated = '__dataclass_params__' in vars(found) or not vars(found).get('__annotations__')
     require(found.__dataclass_params__.frozen and is_decorated, key, path, 'must be a frozen dataclass')
     try:

@@ -48,7 +48,7 @@ def describe_oov(
 
     Args:
         share: The share of words outside the vocabulary.
-        words: The description of the words.
+        words: What to call the words in the warning, such as `validation or test words`.
         corpus: The settings of the vocabulary, if known.
         vocabulary_size: |V|.
 

@@ -29,11 +29,13 @@ Words = tuple[Any, ...]
 
 
 class Context:
-    """The words read so far: `parent` followed by `word` until they are looked up; `parent` is None afterwards.
+    """The words read so far.
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
-        known: The reader's data about these words.
+        parent: The context before `word`; None once the reader has computed `known`.
+        word: The id of the last word, used with `parent`.
+        known: The reader's data about `words`.
     """
 
     __slots__ = ('known', 'parent', 'word', 'words')

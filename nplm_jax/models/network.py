@@ -101,7 +101,7 @@ class Network:
         """
         R, shape = self.body.lookback if keys is None else self.body.layout.lookback, np.shape(ids_SxL)
         if len(shape) != 2 or shape[1] <= R:
-            allowed = f'must be streams x {R + 1} or more words in reading order, the most recent word last'
+            allowed = f'must have shape (streams, words) with at least {R + 1} words, oldest first'
             raise BadInput(f'contexts of shape {shape}', allowed)
         state = self.body.start(shape[0]) if state is None else state
         e_SxLxM = params[EMBEDDING][ids_SxL] if e_SxLxM is None else e_SxLxM

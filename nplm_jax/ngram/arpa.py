@@ -261,7 +261,7 @@ def _pack(
         row = int((nodes < 0).argmax())
         words = (UNKNOWN, *itertools.islice(ids, 2, None))
         ngram = ' '.join(words[i] for i in ids_KxI[:, row])
-        raise BadInput(f'{path}:{lines[row]}', f'{ngram!r} has a prefix that is not an n-gram of the order below')
+        raise BadInput(f'{path}:{lines[row]}', f'the prefix of {ngram!r} is not among the {len(ids_KxI) - 1}-grams')
     return nodes * len(keys[0]) + ids_KxI[-1]
 
 

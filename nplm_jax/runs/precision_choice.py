@@ -29,7 +29,8 @@ def measure(clock: Callable[[], float] = time.process_time) -> Precision:
     """Returns bfloat16 if its products are faster by `MARGIN`, else float32.
 
     Args:
-        clock: Returns seconds. Processor time does not depend on other processes, which would make the choice random.
+        clock: A function that returns the time in seconds; by default processor time, because wall time depends on
+            other processes and would make the choice nondeterministic.
     """
     products = {precision: _product(precision) for precision in _PRECISIONS}
     seconds: dict[str, list[float]] = {precision: [] for precision in products}

@@ -32,7 +32,7 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = CONTEXT
     parser.add_model_flags()
-    host = 'address to listen on; default: 127.0.0.1, this machine only'
+    host = 'address to listen on; default: 127.0.0.1, which only this machine can reach'
     parser.add_argument('--host', default='127.0.0.1', help=host)
     parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free port; default: 8080')
     parser.add_switch('--no_browser', 'print the address without opening a browser')

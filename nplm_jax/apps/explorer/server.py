@@ -36,7 +36,9 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
         hint = '; --port=0 selects a free port' if error.errno == errno.EADDRINUSE else ''
-        raise BadInput(f'--host={host!r} --port', f'cannot listen there ({error.strerror}){hint}', value=port) from None
+        raise BadInput(
+            f'--host={host!r} --port', f'cannot listen on this address ({error.strerror}){hint}', value=port
+        ) from None
 
 
 def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser: bool) -> None:

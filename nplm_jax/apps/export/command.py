@@ -41,7 +41,9 @@ def define(parser: Parser) -> None:
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
     parser.add_output('file, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
-    parser.add_switch('--int8', "for --to=onnx: round matrices to 8 bits with ONNX Runtime's dynamic quantization")
+    parser.add_switch(
+        '--int8', "with --to=onnx: quantize the matrices to 8 bits by ONNX Runtime's dynamic quantization"
+    )
 
 
 def main(flags: argparse.Namespace) -> None:

@@ -139,5 +139,5 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Returns False, because `forward` creates the initial state, not `generate`."""
+        """Returns False, because `forward`, not `generate`, creates the initial state."""
         return False

@@ -54,7 +54,7 @@ def write_onnx(
         vocabulary: The vocabulary of the network.
         settings: The settings of its run.
         path: The file.
-        int8: Whether to round the matrices to 8 bits, which requires the package onnxruntime.
+        int8: Whether to quantize the matrices to 8 bits, which requires the package onnxruntime.
 
     Raises:
         BadInput: The model is not a network, jax2onnx cannot convert it, or a package is not installed.

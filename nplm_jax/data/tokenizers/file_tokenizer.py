@@ -143,7 +143,7 @@ class FileTokenizer(Tokenizer):
         except BadInput:
             raise
         except Exception as error:  # noqa: BLE001 (the libraries document no exceptions)
-            form = 'tokenizer.json of Hugging Face' if is_json else 'SentencePiece model'
+            form = 'Hugging Face tokenizer.json file' if is_json else 'SentencePiece model'
             raise BadInput(_KEY, f'is not a {form} ({first_line(error)})', value=name) from None
 
     @functools.cached_property
