@@ -144,7 +144,8 @@ def measure(flags: study.Flags) -> None:
     raise_on_sigterm()
     require(set(flags.studies) <= points.STUDIES.keys(), 'STUDY', ', '.join(flags.studies), _known())
     late = flags.until and flags.until < time.time() + _SAVING
-    require(not late, '--until', 'now', f'must be {_SAVING} s or more from now')
+    typed = time.strftime('%H:%M', time.localtime(flags.until))
+    require(not late, '--until', typed, f'must be at least {_SAVING} s from now')
     left = due(flags.studies or list(points.STUDIES), flags.only, flags.repeat)
     if flags.list:
         print(markdown_table(['study', 'result', 'minutes before'], list(_rows(left))))
@@ -178,7 +179,7 @@ def _known() -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of the names of results; default: *')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of result names; default: *')
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
     parser.add_switch('--list', 'list the runs to train, and train nothing')
     parser.add_training('runs/studies')

@@ -1,4 +1,4 @@
-"""The golden record: bitwise results of small trainings of every kind, to detect changes caused by refactoring.
+"""The golden record: bitwise results of small training runs of every kind, to detect changes caused by refactoring.
 
     python -m tools.golden.record --output=FILE [--brown] [--only=CASE,...]
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]

@@ -178,7 +178,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--summary', 'print the five rows of the README')
     parser.add_switch('--seeds', 'print the rows with several seeds')
-    parser.add_switch('--figure', 'draw frontier.png too')
+    parser.add_switch('--figure', 'also draw frontier.png')
 
 
 def show(flags: study.Flags) -> str:

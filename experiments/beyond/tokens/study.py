@@ -234,7 +234,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='the run')
     parser.add_argument('--workdir', required=True, help='the folder of texts and runs')
     parser.add_argument('--core', type=int, default=0, help='the core that the run uses')
-    parser.add_output_path(help='the file of the results; default: print them')
+    parser.add_output_path(help='results file; default: print the results')
 
 
 def main(flags: study.Flags) -> None:

@@ -127,8 +127,8 @@ def draw() -> None:
 
 def define(parser: entry.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--reading', 'the fit to reading times')
-    parser.add_switch('--figure', 'draw bits.png too')
+    parser.add_switch('--reading', 'print the fit to reading times')
+    parser.add_switch('--figure', 'also draw bits.png')
 
 
 def show(flags: entry.Flags) -> str:

@@ -229,8 +229,8 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows at a small size, on any device')
     parser.add_names('--rows', ROWS, 'the rows')
-    parser.add_switch('--figure', 'draw race.png too')
-    parser.add_output_path(help='the folder of the results; default: see above', folder=True)
+    parser.add_switch('--figure', 'also draw race.png')
+    parser.add_output_path(help='results folder; default: see above', folder=True)
     parser.add_quick(rows=['mlp1-512', 'mlp9-4096-plain_jax'], rehearse=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 

@@ -41,7 +41,7 @@ PROGRAMS = {'nplm_jax': 'nplm-jax', 'lmplz': 'lmplz'}
 def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path | None, memory: str) -> dict[str, list[str]]:
     """Returns the command of each program. `folder` contains test.txt and receives the models and temporary files.
 
-    Without the folder of KenLM, returns only our command.
+    Without KenLM's folder, returns only the command of nplm-jax.
     """
     corpus = {'path': text, 'valid_path': folder / 'test.txt', 'test_path': folder / 'test.txt', 'min_count': 1}
     found = {
@@ -113,7 +113,7 @@ def table(flags: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
-    parser.add_argument('--kenlm', type=pathlib.Path, help='folder of lmplz')
+    parser.add_argument('--kenlm', type=pathlib.Path, help="folder with KenLM's lmplz")
     parser.add_argument('--memory', default='2G', help='memory for lmplz (its option -S)')
     parser.add_count('--rounds', 3, 'number of runs of each program')
     parser.add_output_path(RESULTS / 'cold.json')

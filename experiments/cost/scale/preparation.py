@@ -139,7 +139,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
     parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
-    parser.add_output_path(help='the file of the results; default: in results')
+    parser.add_output_path(help='results file; default: in results/')
     parser.add_quick(output='runs/quick/preparation.json')
     parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
 

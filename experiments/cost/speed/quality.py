@@ -4,7 +4,8 @@
     python -m experiments.cost.speed.quality --show      the table of the committed results; nothing runs
 
 Validates every quarter of an epoch unless --config.train.evaluate_every is set, and scales train.patience with it.
-Writes results/quality_NAME.json; --config.name gives a changed run another name.
+Writes results/quality_NAME.json; to save a run with changed keys
+under another NAME, set --config.name.
 """
 
 from __future__ import annotations

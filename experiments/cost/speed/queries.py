@@ -54,7 +54,7 @@ print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/s
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--query', default='', metavar='PATH', help="KenLM's program")
+    parser.add_argument('--query', default='', metavar='PATH', help="KenLM's executable `query`")
     parser.add_argument('--arpa', default='', metavar='FILE', help='the model')
     parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
     parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
@@ -149,9 +149,8 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     for name in names:
         path = expand(f'--{name}', getattr(flags, name))
         require(path.is_file(), f'--{name}', str(path), 'must be a file')
-    require(
-        flags.quick or os.access(expand('--query', flags.query), os.X_OK), '--query', flags.query, 'must be a program'
-    )
+    is_executable = flags.quick or os.access(expand('--query', flags.query), os.X_OK)
+    require(is_executable, '--query', flags.query, 'must be an executable file')
     for name in flags.also:
         require(expand('--also', name).is_file(), '--also', name, 'must be a file')
     with tempfile.TemporaryDirectory() as temporary:
@@ -167,7 +166,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
 def measure_files(
     flags: study.Flags, folder: pathlib.Path, arpa: pathlib.Path, text_file: pathlib.Path, program: pathlib.Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the results of a model and a text, and of the files of --also; without KenLM's program, only ours."""
+    """Yields the results of a model and a text, and of the files of --also; without KenLM's `query`, only of nplm-jax."""
     text = text_file.read_bytes()
     try:
         lines = text.decode().splitlines()

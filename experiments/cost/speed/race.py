@@ -38,7 +38,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--contestants', contestants.NAMES, who, default='all that are installed')
     problem.add_precisions(parser)
     parser.add_count('--batch', 512, 'words per update')
-    parser.add_count('--block_size', 0, 'examples per block of scores in ours; 0: as in the config', least=0)
+    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
     parser.add_count('--steps', 10, 'updates per turn')
     parser.add_count('--rounds', 5, 'timed turns of each contestant')
     parser.add_output_path(HERE / 'results' / 'race.json')

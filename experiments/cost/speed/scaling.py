@@ -36,7 +36,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--axes', AXES, 'axes to vary')
     problem.add_precisions(parser)
     parser.add_count('--rounds', 3, 'timed turns of each contestant')
-    parser.add_count('--block_size', 0, 'examples per block of scores in ours; 0: as in the config', least=0)
+    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
     work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
     parser.add_argument('--work', type=study.positive(float), default=60.0, metavar='N', help=work)
     parser.add_output_path(HERE / 'results' / 'scaling.json')

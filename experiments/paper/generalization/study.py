@@ -218,7 +218,14 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--counts', 'print the table of the count-based models, and measure nothing')
     parser.add_switch('--figure', 'draw the figure of the committed results, and measure nothing')
-    parser.add_argument('--sizes', type=int, nargs='+', choices=SIZES, default=SIZES, help='training words to measure')
+    parser.add_argument(
+        '--sizes',
+        type=int,
+        nargs='+',
+        choices=SIZES,
+        default=SIZES,
+        help='sizes of the training text to measure, in words',
+    )
     parser.add_output_path(RESULTS, folder=True)
 
 

@@ -34,7 +34,7 @@ def measure() -> None:
     """Compiles every mesh and writes compiled.json after each of them."""
     needed, present = max(d * m for d, m in MESHES), jax.device_count()
     if needed > present:
-        raise BadInput('--measure', f'needs {needed} devices, there are {present}; set JAX_NUM_CPU_DEVICES={needed}')
+        raise BadInput('--measure', f'needs {needed} devices, but JAX has {present}; set JAX_NUM_CPU_DEVICES={needed}')
     facts = {'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
     meshes: dict[str, dict[str, float]] = {}
     for d, m in MESHES:
@@ -107,7 +107,7 @@ def make(machine: counts.Machine) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--measure', 'compile again and write compiled.json')
-    parser.add_switch('--figure', 'draw predicted.png too')
+    parser.add_switch('--figure', 'also draw predicted.png')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help='of a device')
 

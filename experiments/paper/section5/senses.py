@@ -183,7 +183,7 @@ def make_words(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--words', 'print the senses of twenty words instead')
+    parser.add_switch('--words', 'print the senses of twenty words instead of the tables')
 
 
 def main(flags: study.Flags) -> None:

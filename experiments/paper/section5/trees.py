@@ -233,10 +233,10 @@ def table(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--write', metavar='FOLDER', help='folder for the files of codes; default: none')
-    features = "a run on Brown of the paper's network, whose U and C are clustered; default: none"
+    parser.add_argument('--write', metavar='FOLDER', help='folder for the code files; default: none')
+    features = "a run of the paper's network on Brown, with the U and C to cluster; default: none"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
-    results_of = f'copy the results of a tree, of {", ".join(TREES)}, to results/tree_NAME.json; default: none'
+    results_of = f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: none'
     parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
     parser.add_switch('--time', 'measure the words per second of each output layer')
 

@@ -139,7 +139,7 @@ def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) ->
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--paradigms', 'print the table of paradigms')
-    parser.add_switch('--figure', 'draw phenomena.png too')
+    parser.add_switch('--figure', 'also draw phenomena.png')
 
 
 def make(flags: study.Flags) -> str:

@@ -84,7 +84,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
-    """Tokenizes the words of the stories with the vocabulary of a model of Brown."""
+    """Tokenizes the words of the stories with the vocabulary of a model trained on Brown."""
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
     vocabulary = loaded.vocabulary
     uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))

@@ -200,7 +200,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--questions', "print the answers to the protocol's questions")
-    parser.add_switch('--figure', 'draw the figure too')
+    parser.add_switch('--figure', 'also draw the figure')
 
 
 def show(flags: study.Flags) -> str:

@@ -40,7 +40,7 @@ def data_folder() -> pathlib.Path:
     """Returns the folder in which gensim ships the tasks. Raises BadInput if gensim is not installed."""
     spec = importlib.util.find_spec('gensim')
     if spec is None or spec.origin is None:
-        raise BadInput('the tasks come with gensim', 'pip install "nplm-jax[studies]"')
+        raise BadInput('gensim', 'not installed, and contains the tasks: pip install "nplm-jax[studies]"')
     return pathlib.Path(spec.origin).parent / 'test' / 'test_data'
 
 

@@ -154,6 +154,8 @@ def brown_tags(settings: CorpusSettings) -> list[str]:
 
 def of_tags(settings: Settings, data: Dataset) -> Neighbours:
     """Returns the words with the same most frequent tag. Supports only Brown."""
-    require(settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown; only it has tags')
+    require(
+        settings.corpus.name == 'brown', 'corpus.name', settings.corpus.name, 'must be brown, the only corpus with tags'
+    )
     tags_T = brown_tags(settings.corpus)[data.train.start : data.train.stop]
     return from_tags(data.train_words, tags_T, len(data.vocabulary))
