@@ -55,7 +55,7 @@ def main(flags: argparse.Namespace) -> None:
     """Prints the table and draws the figure."""
     require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix finds weights')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
-    require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
+    require(bool(text.strip()) or not flags.text, '--text', flags.text, 'contains no words')
 
     runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.runs]
     names = run_table.run_names(flags.runs)

@@ -41,7 +41,9 @@ def define(parser: Parser) -> None:
     lengths.add_argument('--words', type=int, help='number of words after the prompt; default: 50')
     tokens = 'number of tokens after the prompt; default: 100 if the tokens are not words'
     lengths.add_argument('--max_new_tokens', type=int, help=tokens)
-    parser.add_argument('--temperature', type=float, help='below 1, likely words become more likely; default: 1')
+    parser.add_argument(
+        '--temperature', type=float, help='sampling temperature; values below 1 favour likely words; default: 1'
+    )
     parser.add_argument('--top_k', type=int, help='draw only from the K most likely words; default: from all words')
     most_likely = 'draw only from the most likely words with total probability P; default: from all words'
     parser.add_argument('--top_p', type=float, help=most_likely)

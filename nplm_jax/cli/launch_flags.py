@@ -22,9 +22,9 @@ CONFIG = config_flags.DEFINE_config_file(
 flags.FLAGS['config'].parser = ConfigParser()
 PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 MINUTES = flags.DEFINE_float(
-    'minutes', None, 'Time budget in minutes, for which a network is chosen to suit the text and this machine.'
+    'minutes', None, 'Time budget in minutes, which selects a network that suits the text and this machine.'
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME with the overridden keys.')
+WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME, followed by the overridden keys.')
 DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
 COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
 PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)

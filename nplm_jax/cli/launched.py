@@ -40,7 +40,7 @@ __all__ = ['Launch', 'is_lost_process', 'is_primary', 'run']
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """The values of the flags of a command line.
+    """The flag values of a command line.
 
     Attributes:
         folder: The folder of the run, the sweep or the search.
@@ -124,7 +124,7 @@ def run_one(launch: Launch) -> None:
 
 @contextlib.contextmanager
 def resumable(launch: Launch) -> Iterator[None]:
-    """Ends the process with a one-line message on how to resume if the run's folder cannot be written or read."""
+    """If the run's folder cannot be written or read, ends the process with a message on how to resume."""
     try:
         yield
     except OSError as error:

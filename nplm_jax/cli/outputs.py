@@ -38,7 +38,7 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
     require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
     folder = found if found.is_dir() else found.parent
     is_writable = folder.is_dir() and os.access(folder, os.W_OK)
-    require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
+    require(is_writable, key, str(path), f'the folder {folder} does not exist or is not writable')
 
 
 def print_or_write(flags: argparse.Namespace, text: str) -> None:

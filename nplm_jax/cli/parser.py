@@ -120,10 +120,10 @@ class Parser(argparse.ArgumentParser):
 
     def add_columns(self) -> None:
         """Adds --item, --zone and --word, the columns of a table (--table) with one row per word."""
-        items = 'the column of items, or several columns that together identify an item, such as item,condition'
+        items = 'column of items, or several columns that together identify an item, such as item,condition'
         self.add_owned('table', '--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
         for column in ('zone', 'word'):
-            self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+            self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'column of {column}s')
 
     def add_figure(self, help: str) -> None:
         """Adds --figure, which `parse_args` checks like --output, and --overwrite."""

@@ -154,7 +154,7 @@ def score_texts(
     else:
         words = (models.tokenize_lines if flags.open else models.read_lines)(texts, flags.tokens)
     if not any(words):
-        raise BadInput('stdin', 'holds no words')
+        raise BadInput('stdin', 'contains no words')
     if flags.end:
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
         require(is_allowed, '--end', True, 'cannot be used with --stream: line ends are tokens of the stream')
@@ -272,8 +272,8 @@ def read_stdin() -> str:
     """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split it at line ends')
+        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at line ends')
     text = decode('stdin', data)
     if not text.strip():
-        raise BadInput('stdin', 'holds no words')
+        raise BadInput('stdin', 'contains no words')
     return text.removesuffix('\n')

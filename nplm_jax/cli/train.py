@@ -27,7 +27,7 @@ def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
     parser.usage = 'nplm train CONFIG[:PRESET] [--config.KEY=VALUE ...] [--flags]'
     add_config(parser)
-    minutes = 'time budget in minutes, for which a network is chosen; default: train the network of CONFIG'
+    minutes = 'time budget in minutes, which selects a network; default: train the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
     trials = "run trials of the config file's search(trial) until N are finished; default: one run of the config"
     parser.add_argument('--search', metavar='N', help=trials)
@@ -46,7 +46,9 @@ def add_config(parser: Parser) -> None:
     parser.add_argument(
         '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: as in the preset'
     )
-    parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
+    parser.add_argument(
+        '--workdir', metavar='DIR', help='output directory; default: runs/NAME, followed by the changed keys'
+    )
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
 
 

@@ -94,7 +94,7 @@ def build_component(kind: str, remaining: dict[str, Any], others: Collection[str
     found = component_class(kind, name)
     for key, field in ((f'{section}{field.name}', field) for field in key_fields(found) if KIND not in field.metadata):
         is_free = key not in others and key not in KINDS
-        require(is_free, kind, name, f'its field {field.name} has the name of another key, {key}')
+        require(is_free, kind, name, f'field {field.name} has the name of another key, {key}')
     return build(found, remaining, section, name=name)
 
 

@@ -229,15 +229,15 @@ def load_class(key: str, path: str, base: type) -> Any:
     except Exception as error:
         raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
     for name in _plain_attributes(found, base):
-        allowed = f'its field {name} needs a type, as in {name}: int = 3; it must be {FIELD_TYPES}'
+        allowed = f'field {name} needs a type, as in {name}: int = 3, which must be {FIELD_TYPES}'
         raise BadInput(key, allowed, value=path)
     for field in key_fields(found):
         if MEANING in field.metadata or KIND in field.metadata:
             continue
         name = field.name
-        require(field.default is not dataclasses.MISSING, key, path, f'its field {name} needs a default')
+        require(field.default is not dataclasses.MISSING, key, path, f'field {name} needs a default')
         is_method = callable(getattr(base, name, None))
-        require(not is_method, key, path, f'its field {name} has the name of a method of {base.__name__}')
+        require(not is_method, key, path, f'field {name} has the name of a method of {base.__name__}')
         kind = getattr(hints[name], '__origin__', hints[name])  # int of Annotated[int, ...]
         allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with internal()'
         require(kind in (*OPTION_TYPES, typing.Literal), key, path, allowed)

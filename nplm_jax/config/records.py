@@ -41,7 +41,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
     own = digests_of(record).get(_OWN)
     found = flat.get('format')
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
-    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys; they are damaged or were edited')
+    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys; the keys are damaged or were edited')
     del flat['format']
     for key in _NAMES:
         is_text = isinstance(flat.get(key), str) and flat[key].isprintable()

@@ -92,7 +92,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(
-            origin, f'damaged or not {description} ({len(data):,} bytes, another sha256); delete it and retry'
+            origin, f'damaged or not {description} ({len(data):,} bytes, another sha256); delete the file and retry'
         )
     return data
 
@@ -226,7 +226,7 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
             folder = zipfile.Path(source, f'{package.name}/')
         files = {name: (folder / name).read_bytes() for name in package.files}
     except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(origin, f'damaged or not {package.title} ({error}); delete it and retry') from None
+        raise BadInput(origin, f'damaged or not {package.title} ({error}); delete the file and retry') from None
     return verify_files(package, files, origin)
 
 

@@ -217,7 +217,7 @@ def _import_zstd(name: str) -> Any:
 
 def _check_column(where: str, column: str, columns: Collection[str]) -> None:
     if column not in columns:
-        raise BadInput(where, f'has no column {column!r}; its columns are {", ".join(map(repr, columns)) or "none"}')
+        raise BadInput(where, f'has no column {column!r}; the columns are {", ".join(map(repr, columns)) or "none"}')
 
 
 def find_fault(text: Any) -> str:

@@ -137,4 +137,9 @@ def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', set
             num_types = int((is_word_K & (counts_K > 0)).sum())
             path = getattr(settings, source.key.split()[0].removeprefix('corpus.'))
             require(num_types > 0, source.key, path, 'contains no words; at least two distinct words are needed')
-            require(num_types > 1, source.key, path, 'contains only one distinct word; at least two are needed')
+            require(
+                num_types > 1,
+                source.key,
+                path,
+                'contains only one distinct word; at least two distinct words are needed',
+            )

@@ -79,7 +79,12 @@ class Vocabulary:
             BadInput: `words` is a single string.
         """
         is_string = isinstance(words, (str, bytes))
-        require(not is_string, 'words', words, 'must be a sequence of words, not one string; split it into words first')
+        require(
+            not is_string,
+            'words',
+            words,
+            'must be a sequence of words, not one string; split the string into words first',
+        )
         ids = self.ids
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 

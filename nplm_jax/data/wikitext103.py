@@ -87,5 +87,7 @@ def _find(path: str) -> pathlib.Path:
     if path and root.is_file():
         return root
     folders = [folder for folder in (root, root / 'wikitext-103') if (folder / 'wiki.train.tokens').is_file()]
-    require(bool(path and folders), 'corpus.path', path, f'no such file, or no wiki.train.tokens in it; {_EXPECTED}')
+    require(
+        bool(path and folders), 'corpus.path', path, f'no such file, or a folder without wiki.train.tokens; {_EXPECTED}'
+    )
     return folders[0]

@@ -37,7 +37,7 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
     try:
         with zipfile.ZipFile(file) as archive:
             if (members := len(archive.infolist())) > max_members:
-                raise BadInput(key, f'{problem} (it has {members:,} members; the maximum is {max_members:,})')
+                raise BadInput(key, f'{problem} (the archive has {members:,} members; the maximum is {max_members:,})')
             yield archive
     except BadInput:
         raise

@@ -167,7 +167,7 @@ def num_parts(sharding: MeshSharding) -> int:
 
 
 def pad(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Pads the tables of a training state to a multiple of the size of the model axis; see `MeshSharding.paddings`."""
+    """Pads the tables of a training state to a multiple of the model axis size; see `MeshSharding.paddings`."""
     if sharding.mesh is None:
         return tree
 
@@ -232,7 +232,7 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
 
 
 def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding) -> tuple[int, float]:
-    """Returns the number of rows that pad an array to a multiple of the size of the model axis, and their value."""
+    """Returns the number of rows that pad an array to a multiple of the model axis size, and their value."""
     assert sharding.mesh is not None
     if axis != MODEL or MODEL not in sharding.mesh.axis_names:
         return 0, 0.0

@@ -138,10 +138,13 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
         is_missing = 'does not see this folder' if found is None else 'sees another job in this folder'
-        raise BadInput(folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
+        raise BadInput(
+            folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must have access to the same files'
+        )
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
-            socket.gethostname(), 'this worker runs another version of nplm-jax, Python or a package; restart it'
+            socket.gethostname(),
+            'this worker runs another version of nplm-jax, Python or a package; restart the worker',
         )
 
 

@@ -48,9 +48,9 @@ class Choice:
         allowed = 'must be 1e-6 or more and finite; for the most likely word use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
         ok = self.top_k is None or self.top_k >= 1
-        require(ok, 'top_k', self.top_k, 'must be 1 or more; omit it to sample from all words')
+        require(ok, 'top_k', self.top_k, 'must be 1 or more; omit top_k to sample from all words')
         ok = self.top_p is None or 0 < self.top_p <= 1
-        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit it to sample from all words')
+        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit top_p to sample from all words')
 
 
 GREEDY = Choice(top_k=1)

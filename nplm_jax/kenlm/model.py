@@ -246,7 +246,7 @@ class Model:
             return self._reader.null
         if state._reader is self._reader:
             return state._context
-        raise BadInput('state', 'must be a state of this model; it belongs to another', value=state)
+        raise BadInput('state', 'belongs to another model; must be a state of this model', value=state)
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context

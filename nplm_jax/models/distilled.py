@@ -30,7 +30,7 @@ _CONTEXT = 32  # words read by a teacher of unlimited reach for each shuffled ex
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(Network):
-    """A network with teachers, for training only. The teachers read the same batches in float32 without dropout.
+    """A network with teachers, used only for training. The teachers read the same batches in float32 without dropout.
 
     `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
     their state along the same streams, and the state is a pair of the network's state and the teachers' states. If the

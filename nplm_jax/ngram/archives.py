@@ -75,7 +75,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             return {name: _array(data, **entry) for name, entry in header.items()}, metadata
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
             what = 'damaged (wrong checksum or malformed header)'
-            raise BadInput(path, f'{what}; delete it to estimate the model again') from None
+            raise BadInput(path, f'{what}; delete the file to estimate the model again') from None
 
 
 def _pack(header: Mapping[str, Any]) -> bytes:

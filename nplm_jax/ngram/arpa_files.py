@@ -24,7 +24,7 @@ _FOREIGN = {
     b'<!doctype html': 'a web page, not the model; download it again',
     b'<html': 'a web page, not the model; download it again',
     b'<?xml': 'an XML file, not the model; download it again',
-    b'pk\3\4': 'a zip archive; unpack it first',
+    b'pk\3\4': 'a zip archive; unpack the archive first',
 }
 
 
@@ -85,7 +85,7 @@ def _refuse_foreign(name: str, content: io.BufferedReader) -> None:
     if not start:
         raise BadInput(name, 'is empty')
     if start[257:262] == b'ustar':
-        raise BadInput(name, 'is a tar archive; unpack it first')
+        raise BadInput(name, 'is a tar archive; unpack the archive first')
     for magic, kind in _FOREIGN.items():
         if start.lstrip().lower().startswith(magic):
             raise BadInput(name, f'is {kind}')

@@ -211,7 +211,7 @@ def count(
             keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput('n', f'must be 1 or more, and so must the number of words ({len(span)})', value=n)
+        raise BadInput('n', f'must be 1 or more, like the number of words ({len(span)})', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
         raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack into 64 bits')

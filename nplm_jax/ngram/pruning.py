@@ -49,7 +49,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
     value = ' '.join(map(str, thresholds))
-    require(not emptied, 'model.prune', value, f'must be smaller: it leaves no n-gram of order {emptied}')
+    require(not emptied, 'model.prune', value, f'removes all n-grams of order {emptied}; must be smaller')
     return is_kept
 
 

@@ -143,7 +143,7 @@ class LoadedModels:
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
-        require(known, '--prompt', text, 'none of its words is in the vocabulary')
+        require(known, '--prompt', text, 'has no word in the vocabulary')
         self.warn_unknown(words, is_measured=False)
         if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
             print(warning, file=sys.stderr)
@@ -210,7 +210,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'its corpus.* settings differ from {folders[0]}; {_import_advice(folders[0])}',
+                f'has corpus.* settings that differ from {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):

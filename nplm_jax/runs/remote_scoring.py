@@ -176,7 +176,9 @@ def _load(source: Source) -> LanguageModel:
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
-            raise BadInput(folder, f'{where} cannot access this run; all workers must share its files')
+            raise BadInput(
+                folder, f'{where} cannot access this run; all workers must have access to the files of the run'
+            )
     if source.modules:
         find_modules_here()
     with plugins.trust(source.modules):

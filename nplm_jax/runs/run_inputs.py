@@ -116,7 +116,7 @@ def record_inputs(
         for key, path in config_lib.user_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
-                raise BadInput(key, 'changed while it was read; run again', value=path)
+                raise BadInput(key, 'changed while it was read; run the command again', value=path)
             write_atomically(folder / key, content)
         record = {
             'words': {name: len(span) for name, span in data.splits.items()},
@@ -195,8 +195,8 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
         if key == TEXT:
             raise BadInput(
                 '--distributed',
-                'the text of this process differs from that of the first; all processes need the same corpus',
+                'the text differs from the text of the first process; all processes need the same corpus',
             )
-        digest_pair = f'sha256 {here[:12] or "missing"} here, {there[:12] or "missing"} there'
+        digest_pair = f'sha256 {here[:12] or "missing"}, not {there[:12] or "missing"}'
         path = config_lib.to_flat(settings)[key]
         raise BadInput('--distributed', f'{key}={path!r}: differs from the file of the first process ({digest_pair})')

@@ -86,7 +86,7 @@ class RunSession:
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
-        """Evaluates the model, writes results.json and prints the table, in the first process only.
+        """Evaluates the model, writes results.json and prints the table; does so only in the first process.
 
         Args:
             trained: The result of training; None for a count-based or a finished run.

@@ -64,7 +64,7 @@ def read_rare_words(folder: Path) -> RareWords:
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
         raise BadInput(
-            'RUN', f'no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell', value=str(folder)
+            'RUN', f'no {empty[0]} word is outside the vocabulary ({counts}); nothing to spell', value=str(folder)
         )
     return RareWords(settings, known, words)
 
@@ -72,7 +72,7 @@ def read_rare_words(folder: Path) -> RareWords:
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
     """Raises BadInput for a run whose tokens are subwords, characters or bytes."""
     kind = words.tokenizer.kind
-    problem = f'corpus.tokens={kind} has no unknown words: there is no spelling to train or to use'
+    problem = f'corpus.tokens={kind} has no unknown words, so a spelling model is not needed'
     require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
 
 
@@ -127,7 +127,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
+        raise BadInput(names, 'no spelling model for words outside the vocabulary; run nplm spell RUN to train one')
     loaded = loading.load(run_folder / catalog.SPELLING)
     return Spelling(loaded.model, loaded.vocabulary, workdir.read_vocabulary(run_folder))
 

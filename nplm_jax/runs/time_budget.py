@@ -217,6 +217,11 @@ def config_for_budget(
     if is_new:
         with workdir.claimed(folder, settings):
             is_unchanged = _recorded(folder) == recorded
-            require(is_unchanged, '--workdir', str(folder), 'another process has just started this run; run again')
+            require(
+                is_unchanged,
+                '--workdir',
+                str(folder),
+                'another process has just started this run; run the command again',
+            )
             write_choice(folder, choice)
     return config_lib.to_config(settings), corpus

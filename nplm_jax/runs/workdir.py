@@ -246,12 +246,12 @@ def check_config(settings: Settings) -> None:
         settings: The settings of this process.
 
     Raises:
-        BadInput: The value of a key differs from the first process.
+        BadInput: The value of a key differs from the value in the first process.
     """
     values = {key: value for key, value in config_lib.to_flat(settings).items() if key not in KEYS_OF_MACHINE}
     if different := multihost.differences_from_primary(values):
-        shown = first_few([f'{k}={_show(here)} here, {_show(there)} there' for k, (here, there) in different.items()])
+        shown = first_few([f'{k}={_show(here)}, not {_show(there)}' for k, (here, there) in different.items()])
         raise BadInput(
             '--distributed',
-            f'the config of this process differs from that of the first ({shown}); all processes need the same config',
+            f'the config differs from the config of the first process ({shown}); all processes need one config',
         )

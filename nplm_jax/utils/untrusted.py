@@ -44,7 +44,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
     """Raises BadInput(name, ...) if an open file is too large."""
     if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-        raise BadInput(name, f'too large ({size:,} bytes; at most {max_bytes:,} are allowed)')
+        raise BadInput(name, f'too large ({size:,} bytes; the maximum is {max_bytes:,})')
 
 
 @contextlib.contextmanager

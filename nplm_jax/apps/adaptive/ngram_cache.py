@@ -1,4 +1,4 @@
-"""N-gram cache: P(w | h) from the counts of recent words only. Use it in a mixture with any model.
+"""N-gram cache: P(w | h) from counts of only the recent words. Use it in a mixture with any model.
 
 P_0 = 1 / V; P_k(w | h) = (c(h_k, w) + a P_{k-1}(w | h)) / (c(h_k) + a), where h_k is the last k - 1 words and c counts
 n-grams among the remembered words.

@@ -125,7 +125,7 @@ class DaskCluster:
                     silent = 0 if self._num_threads() else silent + 1
         if silent:
             raise self._no_workers()
-        raise BadInput(self._flag, 'the workers of a task died repeatedly; give them more memory')
+        raise BadInput(self._flag, 'the workers of a task died repeatedly; give the workers more memory')
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
@@ -145,4 +145,4 @@ class DaskCluster:
             return False
 
     def _no_workers(self) -> BadInput:
-        return BadInput(self._flag, f'has no workers; start some with: dask worker {self._address}')
+        return BadInput(self._flag, f'has no workers; start a worker with: dask worker {self._address}')

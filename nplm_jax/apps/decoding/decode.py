@@ -54,7 +54,7 @@ def define(parser: Parser) -> None:
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'mixture weights of several runs, as in nplm score; default: equal'
     parser.add_argument('--weights', default='', help=weights)
-    parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of the log-probability of the words')
+    parser.add_argument('--lm_weight', type=float, default=1.0, help="weight of the language model's log-probability")
     parser.add_argument('--word_score', type=float, default=0.0, help='score added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank label")
     parser.add_argument('--silence', default=_SILENCE, help='label that separates words')

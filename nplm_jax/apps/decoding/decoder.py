@@ -126,7 +126,7 @@ class Decoder:
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must contain a word')
         known_word = model is None or any(word in model for word in lexicon)
-        require(known_word, 'lexicon', next(iter(lexicon)), 'none of its words is in the vocabulary of the model')
+        require(known_word, 'lexicon', next(iter(lexicon)), 'has no word in the vocabulary of the model')
         trie = Trie(lexicon, indices, indices[silence], lm)
         self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
 

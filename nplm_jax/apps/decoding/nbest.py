@@ -148,7 +148,7 @@ def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
         if key in table:
-            raise BadInput(f'{path}:{number}', f'{key} is repeated; it is also in line {table[key][0]}')
+            raise BadInput(f'{path}:{number}', f'{key} also occurs in line {table[key][0]}')
         if key:
             table[key] = number, ''.join(rest).strip()
     return table

@@ -10,7 +10,7 @@ most likely first, with ` ||| log10p` appended. With --score_weights, sorts the 
 the weighted sum of the numbers in the third field (names such as `LM0=` are skipped).
 
 --format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from --score_files. Kaldi's
-nbest-to-linear writes both. Costs need negative weights. Prints the lines in the new order.
+nbest-to-linear writes both. Give costs negative weights. Prints the lines in the new order.
 
 --tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimizes the word error
 rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five starting

@@ -26,7 +26,7 @@ def render(tour: Tour) -> str:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
     """
     training = tour.training()
-    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be only the run of a network with --output')
+    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run with --output')
     require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
     tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
     are_words = tokenizer.tokens is None and not tokenizer.is_lossless

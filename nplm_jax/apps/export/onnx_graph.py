@@ -146,8 +146,8 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 def quantize(proto: Any) -> Any:
     """Quantizes the matrices of a graph to 8-bit integers with ONNX Runtime's dynamic quantization.
 
-    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as those with AVX2
-    only. A tied C is stored twice, for the input and for the output.
+    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as those with
+    only AVX2. A tied C is stored twice, for the input and for the output.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'

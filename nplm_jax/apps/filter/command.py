@@ -126,7 +126,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
 
 
 def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -> dict[pathlib.Path, pathlib.Path]:
-    """Returns the output of each file, without existing outputs unless `overwrite`.
+    """Returns the output path of each file. Omits files whose output exists, unless `overwrite` is set.
 
     Raises:
         BadInput: The output is not writable, or all outputs exist.

@@ -39,7 +39,7 @@ def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
 def check_new(columns: Columns, added: Iterable[str]) -> None:
     """Raises BadInput if a table already has one of the columns to add."""
     taken = next((key for key in added if key in columns), None)
-    require(taken is None, 'column', taken, 'is also the name of an additional column; rename it')
+    require(taken is None, 'column', taken, 'is also the name of an additional column; rename the column')
 
 
 def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
@@ -54,7 +54,7 @@ def check_has(columns: Columns, name: str, key: str, column: str, advice: str = 
     """
     has = ', '.join(map(repr, columns)) or 'none'
     near = did_you_mean(column, map(str, columns))
-    require(column in columns, key, column, f'is not a column of {name}; its columns are {has}{near}{advice}')
+    require(column in columns, key, column, f'is not a column of {name}; the columns are {has}{near}{advice}')
 
 
 def is_missing(cell: Any) -> bool:

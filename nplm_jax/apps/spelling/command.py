@@ -38,7 +38,7 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
     parser.add_argument('--family', default='nplm', help='family of the character model, a value of model.family')
-    order = 'order n of the character model, which reads n - 1 characters; default: the order of the network'
+    order = 'order n of the character model, which reads n - 1 characters; default: as for the network'
     parser.add_argument('--n', type=int, help=order)
     parser.add_argument('--seed', type=int, default=1, help='random seed of training and generation')
     parser.add_json()

@@ -41,7 +41,9 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
     except (sa.exc.ArgumentError, ValueError):
         raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
     parts = url.username or '', url.host or '', url.database or ''
-    require(not any('@' in part for part in parts), '--storage', ..., 'the password has an @; write it as %40')
+    require(
+        not any('@' in part for part in parts), '--storage', ..., 'must have %40 in place of each @ in the password'
+    )
     problem = f'not a URL; {_ALLOWED}, with characters other than letters and digits written as %XX'
     require(all(map(_PLAIN.fullmatch, parts)), '--storage', ..., problem)  # any part may contain the password
     if url.drivername == 'postgresql':

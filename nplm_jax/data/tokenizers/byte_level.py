@@ -75,7 +75,7 @@ class ByteTokenizer(Tokenizer):
         return ()
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """Returns a model of Hugging Face's `tokenizers` that cuts strings in the alphabet and uses these token ids."""
+        """Returns a Hugging Face `tokenizers` model that cuts strings in the alphabet and uses these token ids."""
         return models.BPE(dict(ids), [])
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class ByteTokenizer(Tokenizer):
         return b''.join(map(to_bytes, tokens)).decode(errors='replace')
 
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-        """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens.
+        """Returns a Hugging Face tokenizer with the same tokens.
 
         It has no `added_tokens`, because it would recognize them in ordinary text.
 

@@ -1,4 +1,4 @@
-"""Tokenizers of other models: a tokenizer.json of Hugging Face's `tokenizers`, or a SentencePiece model (`*.model`).
+"""Tokenizers of other models: a Hugging Face tokenizer.json file, or a SentencePiece model (`*.model`).
 
 The library that wrote the file cuts each paragraph and adds no special tokens. No code from the file is executed.
 """
@@ -31,7 +31,7 @@ _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece
 
 
 class HuggingFace:
-    """A tokenizer.json file of Hugging Face's `tokenizers`.
+    """A Hugging Face tokenizer.json file.
 
     Attributes:
         values: The content of the file, without rules that add, drop or sample tokens.
@@ -44,7 +44,7 @@ class HuggingFace:
     def __init__(self, text: str) -> None:
         values = json.loads(text)
         if not isinstance(values, dict) or not isinstance(values.get('model'), dict):
-            raise ValueError('it has no model')
+            raise ValueError('the file has no model')
         self.values = _without_processing(values)
         self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(self.values))
         self.ids = self._tokenizer.get_vocab()
@@ -198,7 +198,7 @@ class FileTokenizer(Tokenizer):
         return '\n'.join(self.library.decode(ids) for ids in lines if ids)
 
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-        """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens under other ids.
+        """Returns a Hugging Face tokenizer with the same tokens under other ids.
 
         Args:
             ids: The id of each token of the vocabulary.

@@ -49,7 +49,7 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     no tagger; it also classifies Monday, American, Mr and B52 as proper nouns.
 
     Args:
-        counts: The counts of the chunks of a text.
+        counts: The chunk counts of a text.
 
     Returns:
         The proper nouns in lower case.
