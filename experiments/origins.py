@@ -37,7 +37,7 @@ class Origin(NamedTuple):
 
 
 def of(content: Any) -> Origin:
-    """Returns the origin of the content of a file."""
+    """Returns the origin of a file's content."""
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     is_busy = any(row.get('load', 0.0) >= _BUSY for row in rows)

@@ -88,7 +88,7 @@ def _preset(folder: pathlib.Path, corpus: str, preset: str, **changes: Any) -> T
 
 
 def seed_result(folder: pathlib.Path, preset: str, seed: int) -> pathlib.Path:
-    """Returns the file of a result of the frontier. Results of the first seed are rows of the tables."""
+    """Returns the results file of a preset and a seed. Results of the first seed are rows of the tables."""
     return folder / f'{preset}.json' if seed == 1 else folder / 'seeds' / f'{preset}-{seed}.json'
 
 

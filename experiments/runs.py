@@ -52,7 +52,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
 
 
 def seconds_before(point: Point) -> float | None:
-    """Returns the duration of the run of the committed result, seconds; None if there is no result."""
+    """Returns how long the run of a committed result took, in seconds; None without a committed result."""
     if not point.result.exists():
         return None
     before = read_json(point.result)

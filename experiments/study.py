@@ -44,10 +44,10 @@ class StudyParser(Parser):
 
         def names(text: str) -> list[str]:
             if not set(text.split(',')) <= set(allowed):
-                raise argparse.ArgumentTypeError(f'must be some of {", ".join(allowed)}')
+                raise argparse.ArgumentTypeError(f'must be one or more of {", ".join(allowed)}')
             return text.split(',')
 
-        words = f'{help}: some of {", ".join(allowed)}; default: {default}'
+        words = f'{help}: one or more of {", ".join(allowed)}; default: {default}'
         value = allowed if default == 'all' else None
         self.add_argument(flag, type=names, default=value, metavar='NAME,...', help=words)
 
@@ -107,7 +107,7 @@ class StudyParser(Parser):
     def add_training(self, runs: str) -> None:
         """Adds the flags of a study that trains missing runs: --until, and --runs with this default."""
         self.add_until('stop at this time of day; the same command continues; default: never')
-        self.add_argument('--runs', default=runs, metavar='DIR', help=f'the folder of the runs; default: {runs}')
+        self.add_argument('--runs', default=runs, metavar='DIR', help=f'folder of the runs; default: {runs}')
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:

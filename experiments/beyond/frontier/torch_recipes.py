@@ -3,8 +3,8 @@
     python -m experiments.beyond.frontier.torch_recipes --recipes=nanogpt --corpora=brown --minutes=1
     python -m experiments.beyond.frontier.torch_recipes --show    the table of the committed results
 
-- `word_language_model`: the defaults of PyTorch's example of that name. Two LSTM layers of 200 units, dropout of 0.2,
-  gradient descent at a rate of 20 that is divided by 4 after an epoch without a better validation perplexity.
+- `word_language_model`: the defaults of the PyTorch example with this name. Two LSTM layers of 200 units, dropout of
+  0.2, gradient descent at a rate of 20 that is divided by 4 after an epoch without a better validation perplexity.
 - `awd_lstm`: AWD-LSTM (Merity et al., 2018) with its recipe for the Penn Treebank.
 - `nanogpt`: nanoGPT's settings for a CPU, at the size of `one_minute`. Four layers of 200 features, AdamW, cosine decay
   of the rate.

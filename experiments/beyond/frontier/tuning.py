@@ -1,4 +1,4 @@
-"""Variants of a recipe, each trained for one minute and evaluated on validation words only.
+"""Variants of a recipe, each trained for one minute and evaluated only on validation words.
 
     python -m experiments.runs tuning                                                 trains the missing points
     python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256   one point

@@ -35,7 +35,7 @@ def read(corpus: str) -> dict[str, Measured]:
     """Returns the rungs with results, in the order of the ladder.
 
     Raises:
-        BadInput: A file is damaged, or its run had settings other than the rung's current ones.
+        BadInput: A file is damaged, or the settings of the run differ from the current settings of the rung.
     """
     found = {}
     for rung in ladder.RUNGS:
@@ -46,7 +46,9 @@ def read(corpus: str) -> dict[str, Measured]:
         config = ladder.get_config(ladder.row_of(rung, corpus))
         for name, run in zip(names, runs):
             if differing := ladder.differences(config, run['settings']):
-                raise BadInput(f'{corpus}/{name}.json', f'its run had another {", ".join(differing)}; train it again')
+                raise BadInput(
+                    f'{corpus}/{name}.json', f'the run had another {", ".join(differing)}; train the network again'
+                )
         found[rung] = Measured(runs)
     return found
 

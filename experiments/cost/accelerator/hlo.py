@@ -51,7 +51,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The operation, without the suffix of the start of an asynchronous operation."""
+        """The operation, without the suffix `-start` of asynchronous operations."""
         return self.op.removesuffix('-start')
 
     @property

@@ -222,7 +222,9 @@ def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
     tolerance = 2e-2 if any(precision == 'bfloat16' for _, precision in turns) else 2e-4
     for (name, precision), losses_S in nll_S.items():
         if not np.allclose(losses_S, first, rtol=tolerance):
-            raise NonFiniteError(f'{name} in {precision} has other losses: {losses_S.tolist()}, not {first.tolist()}')
+            raise NonFiniteError(
+                f'{name} in {precision} has the losses {losses_S.tolist()}, which must be {first.tolist()}'
+            )
 
 
 def recorded(flags: study.Flags) -> dict[str, Any]:

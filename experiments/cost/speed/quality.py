@@ -42,7 +42,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags except --config.KEY=VALUE."""
     config = 'config file, with the row after a colon; --config.KEY=VALUE changes a key; default: none'
     parser.add_argument('--config', default='', metavar='FILE:ROW', help=config)
-    target = "validation perplexity to reach; default: the paper's for the row"
+    target = "validation perplexity to reach; default: the paper's perplexity for the row"
     parser.add_argument('--target', type=float, help=target)
     parser.add_switch('--warm', 'use the compilation cache of earlier runs')
     parser.add_output_path(HERE / 'results', folder=True)

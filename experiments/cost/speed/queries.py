@@ -1,8 +1,8 @@
 r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and a comparison with KenLM's `query`.
 
-    lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
+    lmplz -o 5 < train.txt > big.arpa               by KenLM, on WikiText-2 and Brown: 386 MB
     nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
-    nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models of Brown
+    nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models trained on Brown
     python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
         --also pruned.arpa mixed.arpa
     python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
@@ -57,7 +57,9 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--query', default='', metavar='PATH', help="KenLM's executable `query`")
     parser.add_argument('--arpa', default='', metavar='FILE', help='the model')
     parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
-    parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
+    parser.add_argument(
+        '--also', nargs='*', default=[], metavar='FILE', help='more ARPA files to compare with KenLM, without timing'
+    )
     parser.add_count('--rounds', 3, 'turns of each contestant')
     parser.add_output_path(RESULTS)
     parser.add_quick(rounds=1, output='runs/quick/queries.json')
@@ -166,7 +168,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
 def measure_files(
     flags: study.Flags, folder: pathlib.Path, arpa: pathlib.Path, text_file: pathlib.Path, program: pathlib.Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the results of a model and a text, and of the files of --also; without KenLM's `query`, only of nplm-jax."""
+    """Yields the results of a model and a text, and of the --also files; without KenLM's `query`, only of nplm-jax."""
     text = text_file.read_bytes()
     try:
         lines = text.decode().splitlines()

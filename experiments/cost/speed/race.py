@@ -112,7 +112,7 @@ def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> d
     except (BadInput, LookupError, TypeError, StopIteration):
         entry = f'{name} in {precision} on {row}'
         raise BadInput(
-            '--no-memory', f'{flags.output} has no memory of {entry}; omit it to measure the memory'
+            '--no-memory', f'{flags.output} has no memory of {entry}; omit the flag to measure the memory'
         ) from None
 
 

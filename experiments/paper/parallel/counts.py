@@ -1,4 +1,4 @@
-"""Formulas for the computation and communication of one update, in the paper (section 3) and in this package, and predicted times.
+"""Formulas for the computation and communication of an update in section 3 and in this package, and predicted times.
 
 B batch, D x M a mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
 """

@@ -329,10 +329,10 @@ def facts(measured: dict[str, Any]) -> str:
     change = measured['effect_on_others']
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
-        f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the validation '
-        f'words added, the mean log P of other words changes by {change:+.4f} nats. With the rate of a word as '
-        f'read up to its last shown occurrence, each log P of a new word but the trained one changes by {shift} nats '
-        f'on average.'
+        f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the '
+        f'validation words added, the mean log P of other words changes by {change:+.4f} nats. With the rate of a word '
+        f'as read up to its last shown occurrence, each log P of a new word but the trained one changes by {shift} '
+        f'nats on average.'
     )
 
 
@@ -348,7 +348,7 @@ def make(names: Sequence[str]) -> str:
 def define(parser: studies.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--networks', NETWORKS, 'networks to measure')
-    parser.add_argument('--runs', default='runs/section5/new_words', help='the folder of the trained networks')
+    parser.add_argument('--runs', default='runs/section5/new_words', help='folder of the trained networks')
     parser.add_count('--valid', NUM_VALID, 'number of words for choosing the variant')
     parser.add_count('--test', NUM_TEST, 'number of words for testing the chosen variant')
 

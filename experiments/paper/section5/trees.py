@@ -253,7 +253,7 @@ def main(flags: study.Flags) -> None:
                 name in TREES and bool(run),
                 '--take',
                 flags.take,
-                f'must be NAME=RUN, with NAME one of {", ".join(TREES)}',
+                f'must be NAME=RUN, where NAME is one of {", ".join(TREES)}',
             )
         for name, _, run in pairs:
             take(name, run)

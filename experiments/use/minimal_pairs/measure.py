@@ -80,7 +80,7 @@ def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
         len(finished) > 0,
         '--runs',
         str(folder),
-        'holds no finished run; train them with `python -m experiments.runs reading_times`',
+        'contains no finished runs; train some with `python -m experiments.runs reading_times`',
     )
     for name in names:
         require(name in finished, '--models', name, f'is not a finished run; {folder} has {", ".join(finished)}')
@@ -116,7 +116,7 @@ def measured(
     if mixed in missing:
         run = loading.load(folder / COUNTED)
         words, counted = run.vocabulary, run.model
-        require(words.words == vocabulary.words, '--runs', COUNTED, f'has another vocabulary than {name}')
+        require(words.words == vocabulary.words, '--runs', COUNTED, f'must have the vocabulary of {name}')
         both = fit_mixture(folder, name, [model, counted])
         facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
         yield mixed, _timed(both, vocabulary, sentences, facts)
@@ -141,7 +141,7 @@ def _timed(
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--runs', required=True, help='the folder of the trained models')
+    parser.add_argument('--runs', required=True, help='folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all finished runs')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
     parser.add_output_path(RESULTS, folder=True)

@@ -73,20 +73,20 @@ def parse(data: bytes, name: str) -> list[Pair]:
         name: The key in error messages.
 
     Raises:
-        BadInput: The file is not a zip, lacks .jsonl files, or a line is not a pair; the message names file and line.
+        BadInput: The file is not a zip file or has no .jsonl files, or a line is not a pair.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
         files = {n: archive.read(n) for n in sorted(archive.namelist()) if n.startswith('data/') and n[-6:] == '.jsonl'}
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
-        raise BadInput(name, f'is not a readable zip ({error})') from None
+        raise BadInput(name, f'is not a readable zip file ({error})') from None
     if not files:
-        raise BadInput(name, 'holds no data/*.jsonl; BLiMP.zip is expected')
+        raise BadInput(name, 'contains no data/*.jsonl; must be BLiMP.zip')
     pairs = []
     for file, content in files.items():
         for number, line in enumerate(content.decode(errors='replace').splitlines(), start=1):
             pairs.append(_parse_line(line, f'{name}: {file}, line {number}'))
-    require(len(pairs) > 0, 'pairs', 0, f'{name} holds none')
+    require(len(pairs) > 0, 'pairs', 0, f'{name} contains no pairs')
     return pairs
 
 

@@ -37,7 +37,7 @@ def read(folder: pathlib.Path = HERE / 'results') -> Results:
     """
     runs = [results.load(path) for path in sorted(folder.glob('*.json')) if path.name != 'published.json']
     if not runs:
-        raise BadInput(folder, 'holds no results; run experiments.use.minimal_pairs.measure')
+        raise BadInput(folder, 'contains no results; run experiments.use.minimal_pairs.measure')
     by_model = {model: [run for run in runs if run['model'] == model] for model in MODELS}
     return {model: seeds for model, seeds in by_model.items() if seeds}
 

@@ -194,7 +194,9 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # last, because it takes minutes
     if not named_runs:
         raise BadInput(
-            '--runs', 'no finished run; train them with `python -m experiments.runs reading_times`', value=folders[0]
+            '--runs',
+            'contains no finished runs; train some with `python -m experiments.runs reading_times`',
+            value=folders[0],
         )
     texts = read_texts(stories, loading.load(named_runs[0][2][0]))
     held: list[Dataset] = []
@@ -237,9 +239,9 @@ def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_Wx
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--runs', nargs='+', required=True, help='the folders of the runs')
+    parser.add_argument('--runs', nargs='+', required=True, help='folders of the runs')
     parser.add_argument('--data', required=True, help='a clone of the corpus')
-    parser.add_argument('--cache', default='', help='the folder of the surprisals; default: .natural_stories in --runs')
+    parser.add_argument('--cache', default='', help='folder of the surprisals; default: .natural_stories in --runs')
     parser.add_output_path(RESULTS / 'gains.json')
 
 

@@ -117,7 +117,7 @@ def sum_tokens(
     if not num_tokens_W.all():
         raise BadInput(f'word {int(np.argmin(num_tokens_W)) + 1:,}', 'has no token')
     if len(different) > MAX_DIFFERENT * len(words):
-        raise BadInput('words', f'{len(different):,} of {len(words):,} are not those of the tokens at their offsets')
+        raise BadInput('words', f'{len(different):,} of {len(words):,} differ from the tokens at the same offsets')
     return surprisal_W
 
 

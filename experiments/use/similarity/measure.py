@@ -95,7 +95,7 @@ def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> N
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--runs', required=True, help='the folder of the trained networks')
+    parser.add_argument('--runs', required=True, help='folder of the trained networks')
     parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
     parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'repeat existing measurements')
@@ -106,7 +106,7 @@ def main(flags: study.Flags) -> None:
     process.set_up_process()
     folder, output, data = expand('--runs', flags.runs), flags.output, tasks.data_folder()
     runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
-    require(len(runs) > 0, '--runs', str(folder), 'holds no finished run')
+    require(len(runs) > 0, '--runs', str(folder), 'contains no finished runs')
     output.mkdir(parents=True, exist_ok=True)
     for run in runs:
         started = time.perf_counter()

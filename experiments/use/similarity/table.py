@@ -28,7 +28,7 @@ def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
     """
     runs = [results.load(path) for path in sorted(folder.glob('*.json'))]
     if not runs:
-        raise BadInput(folder, 'holds no results; run experiments.use.similarity.measure')
+        raise BadInput(folder, 'contains no results; run experiments.use.similarity.measure')
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for run in runs:
         for name, vectors in run['vectors'].items():

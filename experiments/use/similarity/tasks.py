@@ -48,7 +48,7 @@ def read_pairs(path: pathlib.Path) -> list[RatedPair]:
     """Reads rated pairs: two words and a number between tabs; lines with # are comments.
 
     Raises:
-        BadInput: A line is not of this form, or there is no pair.
+        BadInput: A line does not have this form, or the file has no pairs.
     """
     pairs = []
     for number, line in _read_lines(path, '#'):
@@ -57,7 +57,7 @@ def read_pairs(path: pathlib.Path) -> list[RatedPair]:
             pairs.append(RatedPair(first.lower(), second.lower(), float(rating)))
         except ValueError:
             raise BadInput(f'{path}, line {number}', 'must be two words and a number, with tabs between them') from None
-    require(len(pairs) > 0, 'pairs', 0, f'{path} holds none')
+    require(len(pairs) > 0, 'pairs', 0, f'{path} contains no pairs')
     return pairs
 
 
@@ -65,7 +65,7 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
     """Reads questions `a b c d`, in lower case: a is to b as c is to d. Lines with : begin a section.
 
     Raises:
-        BadInput: A line has another number of words, or there is no question.
+        BadInput: A line does not have four words, or the file has no questions.
     """
     questions = []
     for number, line in _read_lines(path, ':'):
@@ -73,7 +73,7 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
         if len(words) != 4:
             raise BadInput(f'{path}, line {number}', 'must be four words')
         questions.append((words[0], words[1], words[2], words[3]))
-    require(len(questions) > 0, 'questions', 0, f'{path} holds none')
+    require(len(questions) > 0, 'questions', 0, f'{path} contains no questions')
     return questions
 
 
@@ -153,7 +153,7 @@ def answer(
 
 def measure(vectors_VxD: np.ndarray, words: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the results of all tasks in a folder for the vectors of these words."""
-    require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one a word')
+    require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one per word')
     ids = {word: i for i, word in enumerate(words)}
     ratings = {name: rate(vectors_VxD, ids, read_pairs(folder / file)) for name, file in RATED.items()}
     analogies = answer(vectors_VxD, ids, read_analogies(folder / ANALOGIES))
