@@ -48,7 +48,9 @@ def define(parser: Parser) -> None:
     most_likely = 'draw only from the most likely words with total probability P; default: from all words'
     parser.add_argument('--top_p', type=float, help=most_likely)
     searches = parser.add_mutually_exclusive_group()
-    searches.add_argument('--greedy', action='store_true', help='always choose the most likely word; one text')
+    searches.add_argument(
+        '--greedy', action='store_true', help='always choose the most likely word, which gives a single text'
+    )
     searches.add_argument('--beam', type=int, help='print the K most likely texts, by beam search; default: sample')
     parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
     parser.add_switch('--rare', 'allow the rare-word symbol in the text')

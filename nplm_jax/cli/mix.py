@@ -45,7 +45,9 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     parser.add_results('JSON file to write the results to, or the ARPA file; default: none')
-    parser.add_argument('--to', choices=['arpa'], help='write a single back-off model to --output; default: no')
+    parser.add_argument(
+        '--to', choices=['arpa'], help='write the mixture as a single back-off model to --output; default: none'
+    )
     weights = 'weights of the runs: numbers such as 0.7,0.3 or a JSON file of this command; default: learn them'
     parser.add_owned('to', '--weights', default='', help=weights)
 

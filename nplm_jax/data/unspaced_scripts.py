@@ -15,9 +15,9 @@ from nplm_jax.data.tokenizers.byte_level import to_bytes
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import require
 
-SEGMENT = 'segment the training text and this one into words, and train with corpus.tokens=whitespace'
+SEGMENT = 'segment this text and the training text into words, and train with corpus.tokens=whitespace'
 RECIPE = f'{SEGMENT}; or train with corpus.tokens=pieces or characters'
-_SEGMENT_THIS = 'segment it into words separated by spaces'
+_SEGMENT_THIS = 'segment this text into words separated by spaces'
 
 _SCRIPTS = ('Han', 'Hiragana', 'Katakana', 'Bopomofo', 'Yi', 'Thai', 'Lao', 'Khmer', 'Myanmar', 'Tibetan')
 _UNSPACED = regex.compile('[' + ''.join(rf'\p{{scx={script}}}' for script in _SCRIPTS) + r'\uff01-\uff65]')

@@ -209,7 +209,8 @@ def finished(folder: pathlib.Path) -> dict[str, Any] | None:
 def digest(folder: pathlib.Path) -> str:
     """Returns the SHA-256 of the files that describe a finished run: config, text, vocabulary and results.
 
-    Moving or renaming the folder does not change the digest. Training again does, because results.json records times.
+    Moving or renaming the folder does not change the digest. Training again changes it, because results.json
+    records times.
 
     Raises:
         BadInput: A file cannot be read.

@@ -153,7 +153,7 @@ def train(
 
 
 def fit(training: Training) -> Trained:
-    """Executes all chunks of a training; see `train`. Raises BadInput if it runs out of memory."""
+    """Executes all chunks of a training run; see `train`. Raises BadInput if memory runs out."""
     result = None
     with out_of_memory_as_bad_input():
         try:

@@ -233,7 +233,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='the run')
     parser.add_argument('--workdir', required=True, help='folder for texts and runs')
-    parser.add_argument('--core', type=int, default=0, help='index of the core that the run uses')
+    parser.add_argument('--core', type=int, default=0, help='index of the CPU core that the run uses')
     parser.add_output_path(help='results file; default: print the results')
 
 

@@ -219,7 +219,7 @@ def show(flags: study.Flags) -> str:
 
 
 def root_of(flags: study.Flags) -> pathlib.Path:
-    """Returns the folder of the devices' folders."""
+    """Returns the folder that contains one results folder per device."""
     return flags.output or (REHEARSAL if flags.rehearse else RESULTS)
 
 

@@ -1,4 +1,4 @@
-"""Measures the cost of a training word by |V| and batch size: our step against plain JAX, alternately.
+"""Measures the cost of a training word by |V| and batch size: nplm-jax against plain JAX, alternately.
 
     python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
     python -m experiments.cost.speed.scaling --quick  a check: two batches, whose losses must agree

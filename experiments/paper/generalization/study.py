@@ -224,7 +224,7 @@ def define(parser: study.StudyParser) -> None:
         nargs='+',
         choices=SIZES,
         default=SIZES,
-        help='sizes of the training text to measure, in words',
+        help='training text sizes to measure, in words',
     )
     parser.add_output_path(RESULTS, folder=True)
 

@@ -51,7 +51,7 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of validation words, from the first, for tuning sizes and rates'
+    words = 'number of validation words, counted from the first, for tuning sizes and rates'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
 

@@ -25,7 +25,8 @@ def define(parser: Parser) -> None:
     axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
     parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
-    parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: points of sweep()')
+    values = "values of a config key to compare; default: points of the config file's sweep()"
+    parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help=values)
 
 
 def main(arguments: argparse.Namespace) -> None:
