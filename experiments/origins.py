@@ -40,8 +40,14 @@ def of(content: Any) -> Origin:
     """Returns the origin of a file's content."""
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
-    is_busy = any(row.get('load', 0.0) >= _BUSY for row in rows)
+    is_busy = any(_load(row) >= _BUSY for row in rows)
     return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')), is_busy)
+
+
+def _load(row: Mapping[str, Any]) -> float:
+    """Returns the load average before a run, of the last minute if several are recorded; 0 if none is."""
+    load = row.get('load', row.get('load_before', 0.0))
+    return load[0] if isinstance(load, list) else load
 
 
 def note(files: Mapping[pathlib.Path, Any]) -> str:

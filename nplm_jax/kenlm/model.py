@@ -98,8 +98,8 @@ class Model:
         Raises:
             BadInput: A model cannot be loaded, the models have different words, or the weights are invalid.
         """
-        is_one = isinstance(path, Source)
         sources = [path] if isinstance(path, Source) else items(path)
+        is_one = len(sources) == 1
         are_sources = bool(sources) and all(isinstance(source, Source) for source in sources)
         allowed = 'must be the path of an ARPA file or a run, a model loaded by nplm_jax.load, or a list of these'
         require(are_sources, 'path', path, allowed)

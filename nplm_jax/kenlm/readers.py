@@ -45,7 +45,7 @@ class Context:
 
 
 class NgramReader:
-    """The reader of a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
+    """A reader for a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
 
     The `words` of a context are minimal, as in KenLM's states: contexts with identical predictions are equal.
     `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
@@ -178,7 +178,7 @@ class NgramReader:
 
 
 class NetworkReader:
-    """The reader of any model with `prefill`, `advance` and `predict`.
+    """A reader for any model with `prefill`, `advance` and `predict`.
 
     `Context.known` holds the model's state and log10 P of all next words. The first word scored after a context
     therefore costs a forward pass, and all other words are free. Contexts looked up together share the pass.

@@ -236,7 +236,7 @@ def open_session(
 
 
 def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
-    """Describes how the text or a file of the model differs from the record of a run; '' if none does.
+    """Describes how the text or a model file differs from the record of a run; '' if nothing differs.
 
     Words are read only if the digests of the files differ. A missing text is not compared; a note on stderr says so.
 

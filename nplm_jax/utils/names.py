@@ -11,7 +11,7 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
     """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the most similar one.
 
     Args:
-        key: The key of the value.
+        key: The name of the config key, flag or argument.
         value: The value.
         allowed: The allowed names.
         more: Further allowed values for the message, such as `, or a path`. They are not checked here.

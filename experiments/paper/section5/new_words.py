@@ -270,7 +270,7 @@ def share_of_the_way(
 
 
 def test_table(measured: dict[str, Any], kind: str) -> str:
-    """Returns the mean log P of the test words by method and number of occurrences, with intervals over words."""
+    """Returns a table of the mean log P of the test words by method and number of occurrences, with intervals."""
     rows = []
     for method in measured['test']:
         cells = []

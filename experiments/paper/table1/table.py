@@ -56,7 +56,7 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
 
 
 def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
-    """Returns the bits per character of all test words, with unknown words spelled by the 8-gram of characters.
+    """Returns the bits per character of all test words, with unknown words spelled by the character 8-gram.
 
     Spelling adds the same cost to every model with the same vocabulary, so the perplexity of a model suffices.
 

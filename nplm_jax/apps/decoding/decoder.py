@@ -10,7 +10,8 @@ its words and the end of sentence, plus `word_score` for each word. All logarith
 
 With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. Hypotheses whose
 last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best of them, and the
-others only if it has room. Results may therefore lack texts that differ only in earlier words.
+others only if it has room. Results may therefore lack texts that differ only in earlier words. Models of unlimited
+order distinguish all texts.
 
 Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
 penalized as in `build_ctcdecoder`.

@@ -98,7 +98,7 @@ class LexiconPrefixes(Prefixes):
         stay_B = score_B + self.part_scores[beams.part_B]
         score_C = np.concatenate([stay_B + log_p_N[self.blank], (stay_B + log_p_N[beams.last_B])[last], score_A])
         least = score_C.max() + limits.beam_prune_logp
-        if len(score_C) > limits.beam_width:
+        if len(score_C) > limits.beam_width:  # before recombination, because completing more words takes more time
             index = len(score_C) - limits.beam_width
             least = max(least, np.partition(score_C, index)[index])
         kept = np.flatnonzero(score_A >= least)

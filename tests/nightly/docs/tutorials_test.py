@@ -13,7 +13,7 @@ from helpers import ROOT, usual_environment
 FOLDER = ROOT / 'docs' / 'tutorials'
 TUTORIALS = sorted(FOLDER.glob('*.ipynb'))
 LONG = 'from_2003_to_the_transformer'  # the build of the docs does not run it
-_LEFT_OUT = 'batches sampled moments regularized residual averages tied transformer_n lstm'.split()
+_LEFT_OUT = 'batches sampled moments regularised residual averages tied transformer_n lstm'.split()
 LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'your_first_model': {'EPOCHS': 1},
     'the_paper_in_one_file': {'LAST': 438, 'EPOCHS': 1},

@@ -356,7 +356,7 @@ def test_a_saved_decoder_is_loaded_again(arpa, tmp_path):
     ],
 )
 def test_a_damaged_folder_of_a_decoder_is_one_line(arpa, tmp_path, name, content, key):
-    build_ctcdecoder(LABELS, arpa('bugs')).save_to_dir(tmp_path)
+    build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
     (tmp_path / name).write_text(content)
     with refuses(key):
         BeamSearchDecoderCTC.load_from_dir(tmp_path)

@@ -67,7 +67,7 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
         'yield {"seed": 2}\n    yield {"seed": 2}',
     ],
 )
-def test_a_sweep_that_yields_no_points_is_refused(tmp_path, body):
+def test_a_sweep_without_valid_points_is_refused(tmp_path, body):
     (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
     with refuses('--sweep'):
         sweep_points.load_points(str(tmp_path / 'study.py'), sentences.get_config())
