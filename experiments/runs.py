@@ -127,7 +127,7 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
 
 
 def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes runs with weights learned on the validation words. Returns the results, with summed times and parameters."""
+    """Mixes runs with weights learned on the validation words. Returns the results with summed times and sizes."""
     output = runs / f'{point.name}.json'
     folders = [str(runs / member.name) for member in point.needs]
     command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']

@@ -66,7 +66,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'tools/soak/README.md': ['.soak'],
 }
 _TABLE = re.compile(r'^\|.*\|\n\|[-: |]+\|\n(?:\|.*\|(?:\n|$))*', re.MULTILINE)
-_NOTE = re.compile(r'\n*^Measured with .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
+_NOTE = re.compile(r'\n*^(?:Measured with|Timed while) .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
 
 
 def update(page: str, printed: str) -> str:
@@ -89,7 +89,9 @@ def update(page: str, printed: str) -> str:
         old = max(later or found, key=lambda match: _overlap(match[0], names))
         page = page[: old.start()] + table.rstrip() + '\n' + page[old.end() :]
         end = old.start() + len(table.rstrip()) + 1
-    note = next((part.strip() for part in printed.split('\n\n') if part.startswith('Measured with ')), '')
+    note = next(
+        (part.strip() for part in printed.split('\n\n') if part.startswith(('Measured with ', 'Timed while '))), ''
+    )
     rest = page[end:]
     if former := _NOTE.match(rest):
         rest = '\n' + rest[former.end() :]
