@@ -95,11 +95,11 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
         (SEGMENTED, SENTENCE, ''),
         (SEGMENTED, 'The dog sleeps', ''),
         (SEGMENTED, '那只猫 猫', ''),  # one of two is unknown
-        (SEGMENTED, '那只猫', '1 of 1 words in scripts without spaces are unknown: segment the training text'),
+        (SEGMENTED, '那只猫', '1 of 1 words in scripts without spaces are unknown: segment'),
         (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no spaces, so whole phrases are words'),
         (count(SENTENCE), SENTENCE, ''),
         (count(SENTENCE), '猫', ''),
-        (count(SENTENCE), '那只猫喜欢一个老师。', 'almost no spaces, but the training text was segmented: segment it'),
+        (count(SENTENCE), '那只猫喜欢一个老师。', 'almost no spaces, but the training text was segmented: segment'),
         (count(SENTENCE.replace(' ', '')), '那只猫喜欢一个老师。', ''),
         (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words in scripts without spaces are unknown: segment'),
     ],
