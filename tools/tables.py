@@ -89,9 +89,7 @@ def update(page: str, printed: str) -> str:
         old = max(later or found, key=lambda match: _overlap(match[0], names))
         page = page[: old.start()] + table.rstrip() + '\n' + page[old.end() :]
         end = old.start() + len(table.rstrip()) + 1
-    note = next(
-        (part.strip() for part in printed.split('\n\n') if part.startswith(('Measured with ', 'Timed while '))), ''
-    )
+    note = next((part.strip() for part in printed.split('\n\n') if _NOTE.match(part)), '')
     rest = page[end:]
     if former := _NOTE.match(rest):
         rest = '\n' + rest[former.end() :]

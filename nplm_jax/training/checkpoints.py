@@ -220,9 +220,11 @@ class CheckpointStore:
         restored = self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
         progress = dict(restored.progress)
         checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
-        is_whole = 'state' in examples
-        expected = checksum_of(tuple(trees), progress) if is_whole else checksum_of(trees[0], {})
-        if expected != (checksum if is_whole else checksum_of_best):
+        if 'state' in examples:
+            saved, computed = checksum, checksum_of(tuple(trees), progress)
+        else:
+            saved, computed = checksum_of_best, checksum_of(trees[0], {})
+        if saved != computed:
             raise ValueError('checksum mismatch')
         return trees, progress
 

@@ -70,7 +70,7 @@ def _recurrent(
     """Scans over the words of an LSTM, or of a Mogrifier if the cell has rounds."""
     ((c_SxK, h_SxK),) = state
     cell = params['cell']
-    rounds = sorted((name for name in cell if name[0] in 'QR'), key=lambda name: int(name.split('_')[1]))
+    rounds = getattr(model, 'round_names', ())  # an LSTM has none
     W_DxG, W_KxG, b_G = join_gates(cell)
     W_DxG = jnp.concatenate([W_DxG, drop(W_KxG, 2, model.weight_dropout)])
 

@@ -72,9 +72,7 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
     """Extends the hypotheses by one frame."""
     parent_C, label_C, text_C, part_C = prefixes.extend(beams, log_p_N, limits)
     logit_C, path_C = (x_B[parent_C] + log_p_N[label_C] for x_B in (beams.logit_B, beams.path_B))
-    key_C = (text_C * len(prefixes.part_scores) + part_C) * prefixes.num_labels + label_C
-    order_C = np.lexsort((-path_C, key_C))  # the most probable alignment of each key comes first
-    starts_G = np.flatnonzero(np.diff(key_C[order_C], prepend=-1))
+    order_C, starts_G = prefixes.group(text_C, part_C, label_C, path_C)  # the most probable alignment comes first
     best_G, logit_G = order_C[starts_G], np.logaddexp.reduceat(logit_C[order_C], starts_G)
     text_G, part_G = text_C[best_G], part_C[best_G]
     score_G = logit_G + np.frombuffer(prefixes.text_scores)[text_G] + np.frombuffer(prefixes.part_scores)[part_G]

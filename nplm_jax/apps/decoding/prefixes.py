@@ -1,6 +1,6 @@
 """Prefix table of a CTC beam search: texts of complete words, partial words, and their scores.
 
-Dims: N labels, B hypotheses, C candidates.
+Dims: N labels, B hypotheses, C candidates, G groups of hypotheses.
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ class Prefixes(abc.ABC):
         if word not in text.children:
             log_p, state = self.lm.log_p(text.state, word)
             score, bonus = text.score + self.lm.alpha * log_p + self.lm.beta, text.bonus + self.hotwords.score(word)
-            text.children[word] = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
-            self.texts.append(text.children[word])
-            last = self._context_words
-            context = len(self.texts) if last is None else tuple(text.children[word].words(last))
+            longer = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
+            text.children[word] = longer
+            self.texts.append(longer)
+            context = longer.number if self._context_words is None else tuple(longer.words(self._context_words))
             self.text_contexts.append(self._contexts.setdefault(context, len(self._contexts)))
             self.text_scores.append(score)
             self.text_bonuses.append(bonus)
@@ -187,6 +187,23 @@ class Prefixes(abc.ABC):
             score_B: Its score.
         """
         context_B = np.frombuffer(self.text_contexts, np.int64)[text_B]
-        key_B = (context_B * len(self.part_scores) + part_B) * self.num_labels + last_B
+        order_B, starts_G = self.group(context_B, part_B, last_B, score_B)
+        return np.sort(order_B[starts_G])
+
+    def group(
+        self, words_B: np.ndarray, part_B: np.ndarray, last_B: np.ndarray, score_B: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Groups hypotheses that agree in complete words, partial word and last label.
+
+        Args:
+            words_B: The index of the text or the context of each hypothesis.
+            part_B: Its partial word.
+            last_B: Its label in the last frame.
+            score_B: Its score.
+
+        Returns:
+            The order of the hypotheses, group by group, best first; and the start of each group in this order.
+        """
+        key_B = (words_B * len(self.part_scores) + part_B) * self.num_labels + last_B
         order_B = np.lexsort((-score_B, key_B))
-        return np.sort(order_B[np.diff(key_B[order_B], prepend=-1) != 0])
+        return order_B, np.flatnonzero(np.diff(key_B[order_B], prepend=-1))
