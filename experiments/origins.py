@@ -51,7 +51,7 @@ def _load(row: Mapping[str, Any]) -> float:
 
 
 def note(files: Mapping[pathlib.Path, Any]) -> str:
-    """Returns one sentence per reason to distrust results or times of a table; '' if there are no reasons.
+    """Returns a note with one sentence per reason to distrust results or times of a table; '' if there are no reasons.
 
     Args:
         files: The contents of the files that the table shows.
@@ -60,19 +60,21 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
     sentences = []
     for release in sorted(frozenset().union(*(origin.excluded for origin in origins.values()))):
         some = [path for path, origin in origins.items() if release in origin.excluded]
-        sentences.append(f'Measured with jaxlib {release}, which {UNUSABLE[release]}: {_name(some, len(origins))}.')
+        sentences.append(f'{_subject(some, len(origins))} measured with jaxlib {release}, which {UNUSABLE[release]}.')
     if some := [path for path, origin in origins.items() if origin.is_modified]:
-        sentences.append(f'Measured with uncommitted changes: {_name(some, len(origins))}.')
+        sentences.append(f'{_subject(some, len(origins))} measured with uncommitted changes.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
-        sentences.append(f'Timed while other programs ran: {_name(some, len(origins))}.')
-    return ' '.join(sentences)
+        sentences.append(f'{_subject(some, len(origins))} timed while other programs ran.')
+    return f'Note: {" ".join(sentences)}' if sentences else ''
 
 
-def _name(some: list[pathlib.Path], total: int) -> str:
+def _subject(some: list[pathlib.Path], total: int) -> str:
+    """Returns the names or the number of some of the results, with the verb: `All results were`."""
     if len(some) == total:
-        return 'all results' if total > 1 else 'the result'
+        return 'All results were' if total > 1 else 'The result was'
     names = ', '.join(f'`{path.stem}`' for path in some)
-    return names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
+    subject = names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
+    return f'{subject} {"were" if len(some) > 1 else "was"}'
 
 
 def _records(value: Any) -> Iterator[Mapping[str, Any]]:

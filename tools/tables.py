@@ -66,7 +66,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'tools/soak/README.md': ['.soak'],
 }
 _TABLE = re.compile(r'^\|.*\|\n\|[-: |]+\|\n(?:\|.*\|(?:\n|$))*', re.MULTILINE)
-_NOTE = re.compile(r'\n*^(?:Measured with|Timed while) .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
+_NOTE = re.compile(r'\n*^Note: .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
 
 
 def update(page: str, printed: str) -> str:

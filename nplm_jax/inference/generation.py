@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
 from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm.mixture_reader import MixtureReader, Reader
 from nplm_jax.kenlm.readers import NetworkReader, NgramReader
@@ -49,7 +49,7 @@ def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     loaded = loading.load(file) if loaded is None else loaded
     vocabulary, model = loaded.vocabulary, loaded.model
-    begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
+    begin, is_lossless = LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if not is_lossless:  # subwords can have any spelling
         sentence_marks.check_words(path, vocabulary)
     if isinstance(model, BackoffModel) and begin and not is_lossless:

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.models.language_model import LanguageModel
@@ -234,7 +235,7 @@ class NetworkReader:
 
     def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
         """See `NgramReader.score_lines`."""
-        start = scoring.LineStart(self._begin_words if begins else ())
+        start = LineStart(self._begin_words if begins else ())
         lines = scoring.score(self._model, np.split(ids_T, stops_B[:-1]), start)
         log10_p_T, lengths_T = zip(*((line.log10_p_T, line.lengths_T) for line in lines))
         return np.concatenate(log10_p_T), np.concatenate(lengths_T)

@@ -149,15 +149,18 @@ class NgramTable:
 
 
 class LineMarks(NamedTuple):
-    """The ids of the marks in a text that is read line by line.
+    """The ids of the marks between the lines of a text.
 
     Attributes:
-        line: `<p>`, which ends each line and precedes the next one. N-grams contain it only as the first or last word.
-        text: `<text>`, which never occurs; None if the vocabulary lacks it.
+        line: The word before each line: `<p>`, or a line end.
+        text: `<text>` if the vocabulary contains it but the text does not, else None.
+        are_crossed: Whether n-grams cross the marks, as in a stream. Otherwise, `line` is only the first or last word
+            of an n-gram.
     """
 
     line: int
-    text: int | None
+    text: int | None = None
+    are_crossed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +174,7 @@ class NgramCounts:
         suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
         scratch: Storage for arrays computed from the counts.
-        marks: The marks of a text whose lines were counted separately; None for a stream.
+        marks: The marks between the lines; None if lines have no mark.
     """
 
     table: NgramTable
@@ -204,7 +207,7 @@ def count(
         n: The highest order.
         vocabulary_size: |V|.
         scratch: Storage for large arrays.
-        marks: If given, lines are counted separately: n-grams do not cross the end of a line.
+        marks: The marks between the lines; None if lines have no mark.
 
     Raises:
         BadInput: The span is empty, n is below 1, an id is outside the vocabulary, the n-grams do not fit into int64
@@ -222,7 +225,9 @@ def count(
     keys, counts, suffix_nodes = (tuple(arrays) for arrays in zip(*longer)) if longer else ((), (), ())
     table = NgramTable(vocabulary_size, (np.arange(vocabulary_size), *keys))
     counted = NgramCounts(table, (unigrams, *counts), (np.zeros(vocabulary_size, dtype), *suffix_nodes), scratch)
-    return counted if marks is None else _without_crossing(counted, marks)
+    if marks is None or marks.are_crossed:
+        return dataclasses.replace(counted, marks=marks)
+    return _without_crossing(counted, marks)
 
 
 def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:

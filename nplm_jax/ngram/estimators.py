@@ -67,7 +67,7 @@ class BackoffEstimator(Estimator):
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`."""
-        marks, scratch = lines.marks_of(data.vocabulary) if data.by_lines else None, SharedScratch(folder)
+        marks, scratch = lines.marks_of(data), SharedScratch(folder)
         model = self.from_counts(count(data.tokens_T, data.train, self.n, len(data.vocabulary), scratch, marks))
         return quantize(model, self.bits, SharedScratch(folder)) if self.bits else model
 

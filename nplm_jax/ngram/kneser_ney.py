@@ -84,7 +84,8 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with separate discounts for counts 1, 2, and 3 or
     more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated with 1 / |V|,
-    so every word has a positive probability. With `counts.marks` the probabilities equal those of KenLM's lmplz.
+    so every word has a positive probability. If n-grams do not cross lines, the probabilities equal those of KenLM's
+    lmplz.
 
     Args:
         counts: The n-grams of the training words.
@@ -187,7 +188,8 @@ def _estimate_orders(
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     """Returns the counts of the highest order, and for lower orders the number of distinct words before each n-gram.
 
-    N-grams that begin a line have no preceding word and keep their counts.
+    N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. A line that is scored alone
+    is predicted from these n-grams, and in a stream only a few different words precede the mark.
     """
     begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
     scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))

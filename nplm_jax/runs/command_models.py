@@ -13,13 +13,13 @@ from nplm_jax.config.registry import NGRAM_MODELS, component_class
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel

@@ -40,9 +40,11 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
     assert note(good) == note() == ''
     assert '`bad`' in note(good, bad, modified) and '`modified`' in note(good, bad, modified)
     busy = write('busy.json', '0.10.1', load=7.2)
-    assert note(good, busy).endswith(': `busy`.')
+    assert note(good, busy).endswith('`busy` was timed while other programs ran.')
     assert '`good`' not in note(good, bad, modified, busy)
-    assert note(bad, bad, write('worse.json', '0.10.2')).endswith(': all results.')
+    assert note(bad, bad, write('worse.json', '0.10.2')).startswith(
+        'Note: All results were measured with jaxlib 0.10.2'
+    )
 
 
 def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):

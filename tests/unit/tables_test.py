@@ -61,7 +61,7 @@ PAGE = """text
 |---|---|
 | x | 1 |
 
-Measured with the old one.
+Note: the old one.
 
 | a | b |
 |---|---|
@@ -74,9 +74,9 @@ The end.
 def test_a_table_is_written_over_the_one_with_its_rows_and_a_note_over_the_former_note():
     x, y = (f'| a | b |\n|---|---|\n| {name} | 3 |\n' for name in 'xy')
     assert update(PAGE, y) == PAGE.replace('| y | 2 |', '| y | 3 |')
-    assert update(PAGE, x) == PAGE.replace('| x | 1 |', '| x | 3 |').replace('Measured with the old one.\n\n', '')
-    noted = update(PAGE, f'{x}\nMeasured with another one.\n')
+    assert update(PAGE, x) == PAGE.replace('| x | 1 |', '| x | 3 |').replace('Note: the old one.\n\n', '')
+    noted = update(PAGE, f'{x}\nNote: another one.\n')
     assert noted == PAGE.replace('| x | 1 |', '| x | 3 |').replace('the old', 'another')
-    assert update(noted, f'{x}\nMeasured with another one.\n') == noted
+    assert update(noted, f'{x}\nNote: another one.\n') == noted
     with pytest.raises(ValueError, match='a | c'):
         update(PAGE, '| a | c |\n|---|---|\n| x | 3 |\n')

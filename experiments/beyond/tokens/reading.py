@@ -26,7 +26,7 @@ from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import Stories
 from nplm_jax.apps.psycholinguistics import measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
-from nplm_jax.inference import scoring
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, write_atomically
 
@@ -78,7 +78,7 @@ def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str
     measured = {}
     for name, known_W in {'known': texts.columns['in_vocabulary'], 'all': np.ones(len(stories.words), bool)}.items():
         columns = {**texts.columns, 'in_vocabulary': known_W}
-        read = reading_times.Texts([], scoring.LineStart(), texts.words_T, columns)
+        read = reading_times.Texts([], LineStart(), texts.words_T, columns)
         is_kept_W, _ = reading_times.analysed(stories, read)
         story_W = stories.story_W[is_kept_W]
         counts = [int((story_W == story).sum()) for story in np.unique(stories.story_W)]

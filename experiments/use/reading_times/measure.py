@@ -29,6 +29,7 @@ from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_me
 from nplm_jax.apps.psycholinguistics import gains, measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -78,7 +79,7 @@ class Texts(NamedTuple):
     """
 
     lines: list[np.ndarray]
-    start: scoring.LineStart
+    start: LineStart
     words_T: np.ndarray
     columns: dict[str, np.ndarray]
 
@@ -93,7 +94,7 @@ def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
     marks = tuple(vocabulary.ids[mark] for mark in measured['starts_after'][0].split())
-    return Texts(lines, scoring.LineStart(marks), np.repeat(np.arange(len(cut)), list(map(len, cut))), kept)
+    return Texts(lines, LineStart(marks), np.repeat(np.arange(len(cut)), list(map(len, cut))), kept)
 
 
 def word_surprisals(model: LanguageModel, texts: Texts) -> np.ndarray:

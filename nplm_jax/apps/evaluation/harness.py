@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import generation, scoring
-from nplm_jax.inference.scoring import LOG_10, LineStart
+from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import BadInput
 

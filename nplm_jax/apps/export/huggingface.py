@@ -14,11 +14,11 @@ import numpy as np
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.config.settings import Settings
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.file_tokenizer import FileTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.softmax import Softmax

@@ -20,12 +20,12 @@ from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.token_table import TokenTable
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.frequencies import log_frequencies
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling

@@ -17,10 +17,10 @@ from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.apps.psycholinguistics.tables import Locate
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 

@@ -10,6 +10,7 @@ from configs import sentences, text
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import KINDS, NETWORKS
 from nplm_jax.data.batches import mark_lines
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
 from nplm_jax.models import body, recurrent
@@ -135,7 +136,7 @@ def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path)
     test_T = np.asarray(data.tokens_T[data.test.start : data.test.stop])
     ends = np.flatnonzero(test_T == model.network.line_end) + 1
     lines = np.split(test_T, ends)[1:-1]  # whole ones
-    scored = scoring.score(model, lines, scoring.LineStart.of(vocabulary))
+    scored = scoring.score(model, lines, LineStart.of(vocabulary))
     log_p_T = np.concatenate([line.log10_p_T for line in scored]) * scoring.LOG_10
     np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[ends[0] : ends[-1]], rtol=1e-4, atol=1e-4)
     assert results['words']['test'] == len(data.test)

@@ -15,6 +15,7 @@ from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
 from nplm_jax.config import settings as config_lib
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.induction import append_rows
@@ -62,7 +63,7 @@ def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
     ids_BxT = generation.sample(model, prompt, words=5, samples=3)
     assert ids_BxT.shape == (3, 5) and (ids_BxT > 0).all() and (ids_BxT < len(words)).all()
     lines = [np.asarray(data.tokens_T[a:b]) for a, b in ((0, 6), (6, 6), (9, 30))]
-    for line, scores in zip(lines, scoring.score(model, lines, scoring.LineStart((5,))), strict=True):
+    for line, scores in zip(lines, scoring.score(model, lines, LineStart((5,))), strict=True):
         log_p = model.score(jnp.asarray([5, *line]), Span(1, 1 + len(line))) if len(line) else np.zeros(0)
         np.testing.assert_allclose(scores.log10_p_T * scoring.LOG_10, log_p, atol=1e-5)
     mixed = equal([model, model]).next_word(prompt[None])

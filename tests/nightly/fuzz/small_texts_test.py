@@ -11,6 +11,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.config import settings as config_lib
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.inference import scoring
 from nplm_jax.kenlm.model import Model
 from nplm_jax.ngram import arpa
@@ -56,7 +57,7 @@ def check(rng, folder):
     loaded = loading.load(folder / 'run')
     known, model = loaded.vocabulary, loaded.model
     ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in lines]
-    total = scoring.total(scoring.score(model, ids, scoring.LineStart.of(known)))
+    total = scoring.total(scoring.score(model, ids, LineStart.of(known)))
     found = {**results['perplexity'], 'score': total.perplexity}
     for name in ('run', 'run/model.arpa'):
         if name != 'run':

@@ -12,6 +12,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import records
 from nplm_jax.config import settings as config_lib
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.inference import scoring
 from nplm_jax.reporting import run_table
 from nplm_jax.runs import experiment, loading
@@ -68,7 +69,7 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
     for folder in pair:
         loaded = loading.load(folder)
         vocabulary, model = loaded.vocabulary, loaded.model
-        start = scoring.LineStart.of(vocabulary)
+        start = LineStart.of(vocabulary)
         lines = [vocabulary.encode(line.split()) for line in TEXT.strip().split('\n')]
         scored = scoring.score(model, lines, start)
         assert found[folder.name]['perplexity'] == pytest.approx(scoring.total(scored).perplexity)
@@ -294,7 +295,7 @@ def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_pa
         loaded = loading.load(folder)
         vocabulary, model = loaded.vocabulary, loaded.model
         ids = vocabulary.encode(vocabulary.tokenize('the dog sat .'))
-        (line,) = scoring.score(model, [ids], scoring.LineStart.of(vocabulary))
+        (line,) = scoring.score(model, [ids], LineStart.of(vocabulary))
         assert entry['bits_per_byte'] == pytest.approx(-line.log10_p_T.sum() * math.log2(10) / 13)
     (header, _, *rows), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}')
     assert 'text bits/byte' in header and '\n'.join(rows).count(' *') >= 1

@@ -14,6 +14,7 @@ from helpers import ROOT, corpus_settings, make_model, numbers, write_arpa
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.words import WordTokenizer, reading
@@ -75,7 +76,7 @@ def test_each_word_is_its_next_word_probability(name, prefix):
     if prefix is None:
         scored = scoring.score(model, lines, stream=True)
     else:
-        scored = scoring.score(model, lines, scoring.LineStart(tuple(prefix)))
+        scored = scoring.score(model, lines, LineStart(tuple(prefix)))
     before = []
     for line, found in zip(lines, scored):
         if prefix is not None:
@@ -88,7 +89,7 @@ def test_each_word_is_its_next_word_probability(name, prefix):
 def test_lengths_of_the_ngrams():
     network = models(12)['network']
     lines = [np.array(x, np.int32) for x in ([3, 5, 7, 1, 2], [4, 4])]
-    after = scoring.LineStart((2,))
+    after = LineStart((2,))
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines, after)] == [[2, 3, 4, 4, 4], [2, 3]]
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines)] == [[1, 2, 3, 4, 4], [1, 2]]
     assert [x.lengths_T.tolist() for x in scoring.score(network, lines, stream=True)] == [[1, 2, 3, 4, 4], [4, 4]]

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
-from nplm_jax.inference.scoring import LineStart, Totals
+from nplm_jax.inference.scoring import Totals
 from nplm_jax.models.language_model import LanguageModel
 
 MARKS = LineStart(prefix=(1,), marks=(1, 2))

@@ -26,6 +26,7 @@ from recurrent_networks import (
 
 from configs import sentences
 from nplm_jax.config import settings as config_lib
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, network_reading, recurrent
@@ -215,7 +216,7 @@ def test_lines_know_nothing_of_each_other(mixed):
     if mixed:
         model = mixture.equal([model, make_model(V, seed=2)])
     lines = [np.asarray(TOKENS[a:b]) for a, b in ((0, 5), (5, 5), (5, 30), (30, 31), (2, 5))]
-    scored = scoring.score(model, lines, scoring.LineStart((7,)))
+    scored = scoring.score(model, lines, LineStart((7,)))
     for line, scores in zip(lines, scored, strict=True):
         for t, word in enumerate(line):
             log_p_V = model.next_word(np.array([[7, *line[:t]]]))[0]

@@ -10,7 +10,7 @@ import pytest
 
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram import kneser_ney, lines
 from nplm_jax.ngram.counts import LineMarks, count
 
 V = 101
@@ -29,13 +29,19 @@ def stream():
     return tokens
 
 
-def stream_counts(words, n):
-    """Returns for each order the adjusted counts of the n-grams of a stream, which unknown words precede."""
+def stream_counts(words, n, line=None):
+    """Returns for each order the adjusted counts of the n-grams of a stream, which unknown words precede.
+
+    N-grams that begin with the mark `line` keep their counts.
+    """
     padded = [0] * (n - 1) + [int(t) for t in words]
     counts = {n: collections.Counter(tuple(padded[t : t + n]) for t in range(len(words)))}
     for k in range(n - 1, 0, -1):
         longer = {tuple(padded[t + n - k - 1 : t + n]) for t in range(len(words))}
         counts[k] = collections.Counter(ngram[1:] for ngram in longer)
+        if k > 1:
+            ngrams = collections.Counter(tuple(padded[t + n - k : t + n]) for t in range(len(words)))
+            counts[k] |= {ngram: c for ngram, c in ngrams.items() if ngram[0] == line}
     return counts
 
 
@@ -102,12 +108,14 @@ FITTED = {
 }
 
 
+@pytest.mark.parametrize('line', [None, 7])
 @pytest.mark.parametrize('n', [2, 3, 4])
 @pytest.mark.parametrize('form', FITTED)
-def test_it_is_the_published_formula(form, n):
+def test_it_is_the_published_formula(form, n, line):
     tokens_T = stream()
-    model = FITTED[form](count(tokens_T, TRAIN, n, V))
-    counts = stream_counts(tokens_T[: TRAIN.stop], n)
+    marks = None if line is None else LineMarks(line, are_crossed=True)
+    model = FITTED[form](count(tokens_T, TRAIN, n, V, marks=marks))
+    counts = stream_counts(tokens_T[: TRAIN.stop], n, line)
     reference = Reference(counts, V, form == 'modified', 2 if form == 'backoff' else 1)
     words = [int(t) for t in tokens_T]
     expected = [math.log(reference.p(tuple(words[t - n + 1 : t]), words[t])) for t in range(TEST.start, TEST.stop)]
@@ -122,6 +130,21 @@ def test_unigrams_below_the_highest_order_count_different_predecessors():
     with pytest.warns(kneser_ney.DiscountWarning):
         p = np.exp(kneser_ney.fit_modified(count(tokens_T, Span(0, 14), 2, 6)).next_word(np.array([[0, 0]])))[0]
     assert p[1] > 2 * p[2]
+
+
+@pytest.mark.parametrize('form', FITTED)
+def test_the_first_word_of_a_line_is_predicted_from_its_count_at_the_beginning_of_lines(form):
+    # A full stop precedes every line, so no first word has more than one distinct predecessor in the stream.
+    rng = np.random.default_rng(3)
+    texts = [(LINE, int(word), *rng.integers(4, 20, 6).tolist(), 3) for word in rng.geometric(0.3, 2000) + 20]
+    tokens_T = np.array([word for text in texts for word in text])
+    size = int(tokens_T.max()) + 1
+    counted = count(tokens_T, Span(0, len(tokens_T)), 3, size, marks=LineMarks(LINE, are_crossed=True))
+    p = np.exp(FITTED[form](counted).next_word(np.array([[0, LINE]])))[0]
+    frequencies = np.bincount([text[1] for text in texts], minlength=size) / len(texts)
+    common = frequencies > 0.01
+    assert common.sum() > 5
+    np.testing.assert_allclose(p[common], frequencies[common], rtol=0.1)
 
 
 def test_unigram_model_by_hand():
@@ -208,7 +231,7 @@ def test_estimated_discounts_do_not_warn(recwarn):
 def test_brown(brown_data, fit, n, valid, test):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)
-    model = fit(count(tokens_T, data.train, n, len(data.vocabulary)))
+    model = fit(count(tokens_T, data.train, n, len(data.vocabulary), marks=lines.marks_of(data)))
     assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(valid, abs=0.05)
     assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
 

@@ -13,6 +13,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import brown, vocabulary
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
 from nplm_jax.kenlm.model import Model
@@ -120,7 +121,7 @@ def test_perplexity_and_table_are_those_of_lmplz(brown_lines, order, prune):
 @pytest.mark.parametrize('family, changes', VARIANTS)
 def test_nothing_before_a_line_has_an_influence_and_all_sums_are_one(small, family, changes):
     _, data, model = prepare(settings_for(family, small, **changes))
-    line, text = lines.marks_of(data.vocabulary)
+    line, text, _ = lines.marks_of(data)
     assert line in data.tokens_T and text not in data.tokens_T
     starts = np.flatnonzero(data.tokens_T == line)
     held_out = [data.tokens_T[a : b + 1] for a, b in itertools.pairwise(starts) if a + 1 >= data.test.start]
@@ -161,7 +162,7 @@ def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, fami
     readers = Model(tmp_path / 'run'), Model(tmp_path / 'model.arpa')
     texts = ['w1 w3', 'w2', 'w1 w4 w9 w21 w3', 'w0 unknown w5']
     ids = [np.append(known.encode(text.split()), known.ids['<p>']) for text in texts]
-    scored = scoring.score(model, ids, scoring.LineStart.of(known))
+    scored = scoring.score(model, ids, LineStart.of(known))
     for text, line in zip(texts, scored):
         total = max(line.log10_p_T.sum(), -900)
         if total > -99:
@@ -171,7 +172,7 @@ def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, fami
     assert set(readers[1].vocabulary) == {'<unk>', '<s>', *in_file}
     text = [' '.join(known.decode(x)) for x in ids]
     again_ids = [words.encode(x.split()) for x in text]
-    for line, other in zip(scored, scoring.score(again, again_ids, scoring.LineStart((words.ids['<p>'],)))):
+    for line, other in zip(scored, scoring.score(again, again_ids, LineStart((words.ids['<p>'],)))):
         np.testing.assert_allclose(other.log10_p_T, line.log10_p_T, atol=2e-6)
 
 
@@ -263,7 +264,7 @@ def test_words_of_lmplz_are_of_a_text_with_a_sentence_a_line(changes):
 def score_ends(model, known, text):
     """The perplexity that `nplm score --end` prints."""
     ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in text.split('\n')]
-    return scoring.total(scoring.score(model, ids, scoring.LineStart.of(known))).perplexity
+    return scoring.total(scoring.score(model, ids, LineStart.of(known))).perplexity
 
 
 RARE_MARKS = 'b b a c\na b\nb a b\na d\nb a a b\n'  # `<text>` occurs once, and each word but two
@@ -314,7 +315,7 @@ def test_unknown_words_have_no_ngrams_where_no_word_is_rare(tmp_path, min_count)
     for order in (2, 3):
         words = np.stack([model.table.prefixes(order), model.table.keys[order - 1] % len(data.vocabulary)])
         assert (words[-1] != 0).all() and (order > 2 or (words[0] != 0).all())
-    start = scoring.LineStart.of(data.vocabulary)
+    start = LineStart.of(data.vocabulary)
     (line,) = scoring.score(model, [np.array([0, 0, data.vocabulary.ids['<p>']])], start)  # xx yy
     assert line.log10_p_T.sum() == pytest.approx(-5.43295145, abs=2e-6)  # by lmplz and query
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
@@ -60,7 +61,7 @@ def test_kenlm_scores_a_sentence_by_default_as_we_score_it_between_two_marks(tmp
     reader = kenlm.Model(str(tmp_path / 'model.arpa'))
     mark = WORDS.ids['<p>']
     lines = [np.append(WORDS.encode(text.split()), mark).astype(np.int32) for text in SCORED]
-    for text, line in zip(SCORED, scoring.score(model, lines, scoring.LineStart((mark,)))):
+    for text, line in zip(SCORED, scoring.score(model, lines, LineStart((mark,)))):
         assert reader.score(text) == pytest.approx(line.log10_p_T.sum(), abs=1e-5)
         log10_p, lengths, is_unknown = zip(*reader.full_scores(text))
         np.testing.assert_allclose(log10_p, line.log10_p_T, atol=2e-6)
@@ -212,8 +213,7 @@ def test_what_follows_a_mark_in_the_file_of_a_mixture_is_the_mixture_of_the_file
     log_p = [split.score(np.array([first, *line]), Span(1, 3)) for line in lines]
     nodes = [split.table.nodes(np.array([first, *line]), 3) for line in lines]
     of_models = [
-        np.stack([line.log10_p_T for line in scoring.score(model, lines, scoring.LineStart((mark,)))])
-        for model in models
+        np.stack([line.log10_p_T for line in scoring.score(model, lines, LineStart((mark,)))]) for model in models
     ]
     expected = np.log(0.3 * 10 ** of_models[0] + 0.7 * 10 ** of_models[1])
     compared = [(p[k], e[k]) for p, e, x in zip(log_p, expected, nodes) for k in (0, 1) if x[k + 2][k + 1] >= 0]

@@ -8,7 +8,7 @@ from language_runs import HOSTILE, make_runs
 from texts import GERMAN, SCRIPTS
 
 from nplm_jax.apps.export import huggingface
-from nplm_jax.inference.scoring import LineStart
+from nplm_jax.data.line_start import LineStart
 from nplm_jax.runs import loading
 
 

@@ -1,0 +1,50 @@
+"""The context of a line that is read independently of the lines before it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from nplm_jax.data.stream import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class LineStart:
+    """The unscored context before a text: `<p>`, a line end, or nothing.
+
+    All commands use the same context, whether they score, continue or explain a text.
+
+    Attributes:
+        prefix: The ids before a line.
+        marks: The ids of boundary tokens. A line that begins with one of them has no prefix.
+    """
+
+    prefix: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Self:
+        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus uses these marks.
+
+        If line ends are tokens, it is the most frequent line-end token, or <text> if no line-end token occurs.
+        """
+        known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
+        if vocabulary.tokenizer.is_lossless:
+            return cls._after_line_end(vocabulary, known)
+        before = [mark for mark in known if mark == PARAGRAPH_BOUNDARY]
+        return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
+
+    @classmethod
+    def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
+        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of line ends."""
+        decode = vocabulary.tokenizer.decode
+        ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
+        best = max(ends, key=vocabulary.counts.__getitem__)
+        marks = tuple(vocabulary.ids[mark] for mark in known)
+        return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
+
+    def before(self, ids_T: np.ndarray) -> np.ndarray:
+        """Returns the ids before a line, int32: none if the line begins with a boundary token followed by words."""
+        return np.array([] if len(ids_T) > 1 and ids_T[0] in self.marks else self.prefix, np.int32)
