@@ -1,13 +1,10 @@
-"""Optimizers: Optax chains of an update rule, weight decay, clipping and a learning-rate schedule.
-
-Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (others).
-"""
+"""Optimizers: Optax chains of an update rule, weight decay, clipping and a learning-rate schedule."""
 
 import abc
 import dataclasses
 import functools
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
@@ -16,11 +13,12 @@ import optax
 
 from nplm_jax.config.component import Component, CountOrZero, NonNegative, Positive, between, chosen, key
 from nplm_jax.training import transformations
-from nplm_jax.training.rate_schedules import RateSchedule
+from nplm_jax.training.rate_schedules import RateSchedule, paper_schedule
+from nplm_jax.training.transformations import HIDDEN, TABLES, VECTORS
 
 Hyperparams: TypeAlias = Mapping[str, Any]  # field of a rule -> traced value
 Transformation: TypeAlias = optax.GradientTransformation
-HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
+_MIN_DECAY = 1e-5  # relative decay per update from which float32 rounding changes it by less than 1%
 
 
 class Rule(Component, abc.ABC):
@@ -69,6 +67,15 @@ class Rule(Component, abc.ABC):
     def peak_table_rate(self, batch_size: int) -> float:
         """Returns the peak rate of the tables."""
 
+    def decay_interval(self, batch_size: int) -> int:
+        """Returns the number of updates whose weight decay is applied at once: 1 unless float32 would lose it.
+
+        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent.
+        """
+        decay = self.peak_table_rate(batch_size) * self.decay
+        is_lost = self.updates_rows and 'decay' in self.traced and 0 < decay < _MIN_DECAY
+        return round(10 * _MIN_DECAY / decay) if is_lost else 1
+
     @property
     def hyperparams(self) -> dict[str, float]:
         """The traced values by field name."""
@@ -90,7 +97,7 @@ class Rule(Component, abc.ABC):
         """
         direction, decay_link = self.make(), transformations.add_weight_decay(self.decay)
         if isinstance(direction, dict):
-            direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
+            direction = optax.partition(direction, functools.partial(transformations.label_parameters, tables=tables))
         clip = self.clip()
         directions = [*clip, direction, decay_link] if self.decouples_decay else [decay_link, *clip, direction]
         rate = transformations.scale_by_learning_rate(schedule, dict.fromkeys(tables, self.table_rate))
@@ -183,7 +190,8 @@ class RowwiseAdam(ScheduledRule):
     def make(self) -> dict[str, Transformation]:
         """See `Rule.make`."""
         others = optax.scale_by_adam()
-        return {HIDDEN: others, TABLES: transformations.scale_by_row_moment(self.row_adaptivity), VECTORS: others}
+        moments = transformations.scale_by_row_moment(self.row_adaptivity)
+        return {HIDDEN: others, TABLES: moments, VECTORS: others}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,6 +234,7 @@ class Optimizer:
         batch_size: Words per update.
         tables: The names of the parameters that are updated as tables; see `Tables.all`.
         out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
+        decay_interval: The number of updates per application of weight decay; see `Rule.decay_interval`.
     """
 
     rule: Rule
@@ -233,6 +242,7 @@ class Optimizer:
     batch_size: int
     tables: tuple[str, ...]
     out_in_matrices: tuple[str, ...]
+    decay_interval: int = 1
 
     def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
         """Returns the initial state, with the traced values in its field `hyperparams`."""
@@ -247,27 +257,34 @@ class Optimizer:
             params: The parameters.
             **extra: `step`, and if the gradients of the tables are gathered rows, `rows`: {table: row indices}.
         """
-        return self._inject(state.hyperparams).update(updates, state, params, **extra)
+        now = state._replace(hyperparams=self._hyperparams_at(state, extra['step']))
+        updates, new_state = self._inject(state.hyperparams).update(updates, now, params, **extra)
+        return updates, new_state._replace(hyperparams=state.hyperparams)
 
     def learning_rate(self, hyperparams: Hyperparams, step: Any) -> Any:
         """Returns the learning rate of an update."""
-        return self._learning_rate(self._rule(hyperparams))(step)
+        return self._rule(hyperparams).make_learning_rate(self.total_steps, self.batch_size)(step)
 
     def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies matrix-valued TABLES in an update."""
-        rule = self._rule(state.hyperparams)
-        return 1 - rule.table_rate * self._learning_rate(rule)(step) * rule.decay
+        rule = self._rule(self._hyperparams_at(state, step))
+        return 1 - rule.table_rate * rule.make_learning_rate(self.total_steps, self.batch_size)(step) * rule.decay
+
+    def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
+        """Returns the traced values for an update, which applies the weight decay of an interval or none."""
+        hyperparams: Hyperparams = state.hyperparams
+        if (interval := self.decay_interval) == 1:
+            return hyperparams
+        return {**hyperparams, 'decay': jnp.where(step % interval == 0, interval * hyperparams['decay'], 0)}
 
     def _rule(self, hyperparams: Hyperparams) -> Rule:
         return dataclasses.replace(self.rule, **hyperparams)
 
-    def _learning_rate(self, rule: Rule) -> optax.Schedule:
-        return rule.make_learning_rate(self.total_steps, self.batch_size)
-
     def _inject(self, hyperparams: Hyperparams) -> optax.GradientTransformationExtraArgs:
         def chain(**hyperparams: Any) -> optax.GradientTransformationExtraArgs:
             rule = self._rule(hyperparams)
-            return rule.chain(self._learning_rate(rule), self.tables, self.out_in_matrices)
+            schedule = rule.make_learning_rate(self.total_steps, self.batch_size)
+            return rule.chain(schedule, self.tables, self.out_in_matrices)
 
         names = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hyperparams]
         chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # read by Optax
@@ -279,22 +296,5 @@ def make_optimizer(
 ) -> Optimizer:
     """Returns the optimizer of a rule. See `Optimizer` for the arguments."""
     nothing: dict[str, Any] = dict.fromkeys(rule.traced)
-    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices)
-
-
-def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
-    """Returns the label of each parameter, in the structure of the parameters."""
-
-    def label(leaf: Any) -> str:
-        return HIDDEN if jnp.ndim(leaf) > 1 else VECTORS
-
-    return {name: TABLES if name in tables else jax.tree.map(label, value) for name, value in params.items()}
-
-
-def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
-    """Computes batch_size * epsilon_t, where epsilon_t = epsilon_0 / (1 + r t) and t counts words (section 2.1).
-
-    Multiplying the mean gradient by batch_size gives the sum of gradients, at the paper's rate per word. With a batch
-    size of one, the update is exactly the paper's.
-    """
-    return batch_size * epsilon_0 / (1 + r * step * batch_size)
+    interval = rule.decay_interval(batch_size)
+    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices, interval)

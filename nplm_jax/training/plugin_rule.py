@@ -11,8 +11,15 @@ from nplm_jax.config import plugins
 from nplm_jax.config.checked_fields import Options
 from nplm_jax.config.component import key
 from nplm_jax.training import optimizer_plugin
-from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, RowwiseAdam, is_constant, label_parameters
-from nplm_jax.training.transformations import add_weight_decay, scale_by_learning_rate
+from nplm_jax.training.optimizers import RowwiseAdam, is_constant
+from nplm_jax.training.transformations import (
+    HIDDEN,
+    TABLES,
+    VECTORS,
+    add_weight_decay,
+    label_parameters,
+    scale_by_learning_rate,
+)
 from nplm_jax.utils.errors import require
 
 

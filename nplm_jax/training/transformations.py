@@ -1,12 +1,17 @@
-"""Optax transformations: weight decay, learning rate, row-wise second moments, and clipping."""
+"""Optax transformations: weight decay, learning rate, row-wise second moments, and clipping.
+
+Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (others).
+"""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+
+HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
@@ -133,3 +138,12 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
+    """Returns the label of each parameter, in the structure of the parameters."""
+
+    def label(leaf: Any) -> str:
+        return HIDDEN if jnp.ndim(leaf) > 1 else VECTORS
+
+    return {name: TABLES if name in tables else jax.tree.map(label, value) for name, value in params.items()}

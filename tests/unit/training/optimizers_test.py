@@ -9,8 +9,16 @@ from helpers import SPARSE, default_settings, make_network, small_settings
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Tables
 from nplm_jax.runs.program_from_settings import updates_rows
-from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, make_optimizer, paper_schedule
-from nplm_jax.training.transformations import clip_by_global_norm, scale_by_row_moment
+from nplm_jax.training.optimizers import make_optimizer
+from nplm_jax.training.rate_schedules import paper_schedule
+from nplm_jax.training.transformations import (
+    HIDDEN,
+    TABLES,
+    VECTORS,
+    clip_by_global_norm,
+    label_parameters,
+    scale_by_row_moment,
+)
 
 TABLE_NAMES = ('C_VxM', 'b_V')
 
@@ -144,6 +152,30 @@ def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor)
     optimizer = make_optimizer(rule, 100, 1, TABLE_NAMES)
     state = optimizer.init({'d': jnp.zeros(3)}, rule.hyperparams)
     assert float(optimizer.table_factor(state, 0)) == pytest.approx(1 - factor)
+
+
+@pytest.mark.parametrize('name, batch_size, decay', [('paper', 1, 1e-4), ('paper', 1, 1e-5), ('sgd', 128, 1e-7)])
+def test_decay_below_the_resolution_of_float32_has_its_effect(name, batch_size, decay):
+    rate = 'optimizer.epsilon_0' if name == 'paper' else 'optimizer.learning_rate'
+    constant = {'optimizer.r': 0.0} if name == 'paper' else {'optimizer.schedule': 'constant'}
+    changes = {'optimizer.name': name, rate: 1e-3, 'optimizer.decay': decay, **constant}
+    rule = default_settings(changes).optimizer
+    num_updates = round(0.01 / (1e-3 * decay))  # weights without a gradient decay by 1%
+    optimizer = make_optimizer(rule, num_updates, batch_size, TABLE_NAMES)
+    params = {'C_VxM': jnp.linspace(0.01, 1.0, 50)[:, None]}
+    zeros, num_steps = {'C_VxM': jnp.zeros((50, 1))}, round(num_updates / optimizer.decay_interval)
+
+    def update(carry, number):
+        params, state, factor = carry
+        step = number * optimizer.decay_interval
+        factor *= optimizer.table_factor(state, step)
+        updates, state = optimizer.update(zeros, state, params, step=step)
+        return (optax.apply_updates(params, updates), state, factor), optimizer.table_factor(state, step + 1)
+
+    start = params, optimizer.init(params, rule.hyperparams), jnp.ones(())
+    (after, _, factor), others = jax.lax.scan(update, start, jnp.arange(num_steps))
+    np.testing.assert_allclose(after['C_VxM'] / params['C_VxM'], np.exp(-0.01), rtol=2e-4)
+    assert float(factor) == pytest.approx(np.exp(-0.01), rel=2e-4) and (np.asarray(others) == 1).all()
 
 
 def test_parameters_are_tables_hidden_matrices_or_vectors():
