@@ -119,6 +119,9 @@ class LexiconPrefixes(Prefixes):
         return Candidates(parent_C, label_C, text_C, part_C)
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of hypotheses without a partial word. If all have one, drops the partial words."""
+        """Returns the texts of hypotheses that have no partial word; see `Prefixes.final_texts`.
+
+        If every hypothesis has a partial word, returns all texts without their partial words.
+        """
         indices = np.flatnonzero(beams.part_B == 0) if (beams.part_B == 0).any() else np.arange(len(beams.part_B))
         return [(self.texts[number], index) for number, index in zip(beams.text_B[indices].tolist(), indices.tolist())]

@@ -21,8 +21,8 @@ class Limits(NamedTuple):
     """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
 
     Attributes:
-        recombine: Whether a hypothesis fills only what the beam leaves free if a better one agrees with it in all that
-            later scores depend on. `prune_history` removes such hypotheses, but only after the beam is full.
+        recombine: Whether only the best of the hypotheses that every extension scores alike competes for a place in the
+            beam. The beam keeps the others only if it has room. `prune_history` removes them after the beam is filled.
     """
 
     beam_width: int
@@ -120,7 +120,7 @@ class Prefixes(abc.ABC):
         texts: The texts of complete words; the first one is empty.
         text_scores: The language model score of each text.
         text_bonuses: The hotword score of each text.
-        text_contexts: The index of the last words of each text, on which the scores of further words depend.
+        text_contexts: The index of the context of each text: the last words, on which the scores of new words depend.
         part_scores: The language model score of each partial word; the first partial word is empty.
         part_bonuses: The provisional hotword boost of each partial word.
     """
@@ -176,9 +176,9 @@ class Prefixes(abc.ABC):
         return [self.complete(*pair).number for pair in pairs]
 
     def recombine(self, text_B: np.ndarray, part_B: np.ndarray, last_B: np.ndarray, score_B: np.ndarray) -> np.ndarray:
-        """Returns the indices of the best of the hypotheses that agree in context, partial word and last label.
+        """Returns the index of the best hypothesis for each combination of context, partial word and last label.
 
-        Every extension changes the scores of these hypotheses equally.
+        Every extension changes the scores of the hypotheses with the same combination equally.
 
         Args:
             text_B: The text of each hypothesis.
