@@ -44,7 +44,8 @@ class Snapshot(NamedTuple):
     """The network of one checkpoint.
 
     Attributes:
-        network: The network with the parameters of the best validation so far, or the initial ones before the first.
+        network: The network with the parameters of the best validation so far; before the first validation, with the
+            initial parameters.
         step: The update number of the checkpoint; None for a packed model.
         best_step: The update number of the best validation, 0 before the first; None for a packed model.
         units: Sign -> for each hidden unit, the words whose scores increase most when the unit has this sign.
@@ -192,8 +193,8 @@ class Tour:
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
         """Returns the contexts of an n-gram table with their followers, longest first, and the order of each word.
 
-        The order is the length of the longest n-gram of the table that ends with the word after this context; None if
-        the model has no table.
+        The order of a word is the length of the longest n-gram in the table that consists of the end of the context and
+        this word; None if the model has no table.
         """
         if not isinstance(model, BackoffModel):
             return [], [None] * len(ids)

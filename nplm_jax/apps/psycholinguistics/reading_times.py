@@ -152,7 +152,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
 def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
     """Returns a column as numbers; nan for missing values."""
-    tables.check_has(stimuli.columns, name, flag, column, f'; {flag}=COLUMN names another')
+    tables.check_has(stimuli.columns, name, flag, column, f'; choose another column with {flag}=COLUMN')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
         is_missing = cell is None or str(cell).strip().lower() in _MISSING
@@ -166,7 +166,7 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
 
 
 def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], models: Sequence[str]) -> Predictors:
-    """Returns the predictors of the words selected by `gains.choose_words` that have no missing values.
+    """Returns the predictors of the words that `gains.choose_words` selects and that have no missing values.
 
     Args:
         table: The words.
