@@ -111,7 +111,7 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
     ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores better by more than -prune
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
-    # The first `beam_width` displace all hypotheses with lower boosted scores.
+    # The first `beam_width` hypotheses displace all others with lower boosted scores.
     near = near[boosted_G[near] >= boosted_G[near[: limits.beam_width]].min()]
     better: list[tuple[int, int]] = []  # number of hypotheses better in both scores, and index
     boosted: list[float] = []  # boosted scores of the hypotheses with a better score, sorted

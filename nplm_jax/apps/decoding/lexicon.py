@@ -22,7 +22,7 @@ class Trie:
 
     Attributes:
         words: The words that end at each node.
-        starts_M: The index of the first edge of each node, followed by the number of edges.
+        starts_M: The index of the first edge of each node, followed by the total number of edges.
         label_E: The label of each edge.
         target_E: The target node of each edge.
         look_ahead_M: The largest log P (nats) of the words at or below each node, at the beginning of a text; 0 at the

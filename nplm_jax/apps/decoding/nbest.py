@@ -128,7 +128,7 @@ def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alterna
 
 
 def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
-    """Parses a line in Kaldi format, which may have no words, and looks up its scores in the tables."""
+    """Parses a line in Kaldi format, possibly without words, and looks up its scores in the tables."""
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, index = key.rpartition('-')
     if not utterance or not index.isdecimal():

@@ -165,8 +165,8 @@ class Tour:
         return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:
-        """Returns the learning curve of the run, at most MAX_POINTS per split, and the progress of the run."""
-        finished = catalog.is_finished(self.folder)  # read before the log, whose later lines appear at the next call
+        """Returns the learning curve of the run, at most MAX_POINTS points per split, and the progress of the run."""
+        finished = catalog.is_finished(self.folder)  # read before the log, so that lines added later are not missed
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
         answer = {'checkpoint': self.snapshot.step, 'finished': finished, 'step': last['step'], 'epoch': last['epoch']}

@@ -36,7 +36,7 @@ class _Lost(BaseException):
 
 @dataclasses.dataclass
 class Report:
-    """Reports each validation of a run to its trial and decides whether to prune it.
+    """Callback that reports each validation of a run to the run's trial and decides whether to prune the trial.
 
     Trials are compared at the same number of validations, because numbers of updates are not comparable between batch
     sizes.
