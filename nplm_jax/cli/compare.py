@@ -10,8 +10,8 @@ and no word of the text is unknown or changed.
 
 --text=FILE adds the perplexity of a text, whose lines are scored separately, and the share of the text's words outside
 the vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added.
-Otherwise, runs that know all words of the text are compared by bits per byte. `nplm score --help` describes how the
-text is split into words. No run is marked as the best if more than 5% of the words are unknown.
+Otherwise, the runs are compared by bits per byte if they know all words of the text. `nplm score --help` describes how
+the text is split into words. No run is marked as the best if more than 5% of the words are unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """

@@ -10,9 +10,9 @@ commands read them with --weights=FILE. The file contains a digest of each run, 
 replaced. All runs must have the same corpus, which is read again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, like SRILM's
-`ngram -mix-lm`. It prints the perplexities of the mixture and of the single model, whose probabilities are equal for
-the n-grams of the mixed models and differ for other n-grams. With --weights, no weights are learned and the corpus is
-not read.
+`ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. The two assign equal
+probabilities to the n-grams of the mixed models, and different probabilities to other n-grams. With --weights, no
+weights are learned and the corpus is not read.
 """
 
 from __future__ import annotations

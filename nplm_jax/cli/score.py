@@ -7,12 +7,12 @@ r"""Scores a text word by word, in the columns of KenLM's `query`.
     nplm score runs/NAME --format=sota_lm < text
     nplm score lm.arpa --end < text
 
-Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, followed by the total
-and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the perplexity of all
-lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per character and per
-byte, by which models with different tokens can be compared. `length` is the length of the n-gram that predicts the
-word; back-off models use the longest n-gram that they have. Several runs are mixed with --weights. --summary prints
-only the final lines. `nplm rescore` re-ranks n-best lists.
+Reads at most 256 MB from stdin. For each line, prints one field `word=id length log10p` per word, separated by tabs,
+followed by the total and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the
+perplexity of all lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per
+character and per byte, which are comparable between models with different tokens. `length` is the length of the n-gram
+that predicts the word; back-off models use the longest n-gram that they contain. Several runs are mixed with --weights.
+--summary prints only the final lines. `nplm rescore` re-ranks n-best lists.
 
 RUN may be an ARPA file, optionally compressed. The scores then equal those of KenLM: a log10 of -99 is an ordinary
 number, and if the file lacks <unk>, the log10 of <unk> is -100. The end of a line is scored as `</s>`.
@@ -21,11 +21,11 @@ Text is split into words in the same way as the corpus of the first run. If that
 Brown, punctuation is split off if the vocabulary requires it. --tokens=whitespace is for tokenized text. <s>, </s>, <p>
 and <text> in the text are skipped like whitespace; <unk> and <rare> are unknown words.
 
---open also scores words outside the vocabulary: their probability is the product of P(<rare>) and the probability of
-their spelling by the model that `nplm spell RUN` trained. Characters and bytes are counted in the given text,
-regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without spaces
-between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted without its
-spaces.
+--open also scores words outside the vocabulary. The probability of such a word is the product of P(<rare>) and the
+probability of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given
+text, regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without
+spaces between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted
+without its spaces.
 
 The score of a line does not depend on other lines. --stream reads all lines as one stream without additional marks, as
 in the computation of a run's own perplexities. The end of a line is scored only with --end, as the paragraph mark <p>,

@@ -244,7 +244,10 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V, from a cache, so new mixture weights run no model."""
+    """Returns log P of all words after a text, float64, V.
+
+    Results are cached, so the models do not run again when the mixture weights change.
+    """
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 

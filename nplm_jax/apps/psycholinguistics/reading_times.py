@@ -8,10 +8,11 @@ reading times. The rows of an item must be adjacent and in reading order. An emp
 
 The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
 word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
-regression adds the surprisals of the word and the two preceding words. Both regressions are centred by item and
-cross-validated over items. The gain is the difference in held-out log-likelihood per word, in thousandths of a nat,
-with a 95% bootstrap interval over items. The analysis excludes words without a time, the first three words of each
-item, the first and last word of each sentence, and words that are unknown or follow an unknown word.
+regression adds the surprisals of the word and the two preceding words. Times and predictors are centred by item, and
+both regressions are cross-validated over items. The gain is the difference in held-out log-likelihood per word, in
+thousandths of a nat, with a 95% bootstrap interval over items. The analysis excludes words without a time, the first
+three words of each item, the first and last word of each sentence, and words that are unknown or follow an unknown
+word.
 
 With --item=item,condition, each condition is a separate text. The conditions of an item stay in the same fold and are
 resampled together. With --item=item,reader, the table has one row per word and reader, and times are not averaged over

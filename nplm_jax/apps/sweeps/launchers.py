@@ -33,7 +33,7 @@ class Job(NamedTuple):
     Attributes:
         name: The name of the run.
         folder: The folder of the run.
-        command: launch.py and its flags, for one process.
+        command: The command line of one process: launch.py and its flags.
     """
 
     name: str
