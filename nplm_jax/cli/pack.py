@@ -5,7 +5,7 @@
 
 The file contains the parameters, the vocabulary, the tokenizer, the config, the results, and the spelling model if
 `nplm spell` trained one. It contains numbers, text and a checksum, but no code. Packing is deterministic. Prints the
-path of the file and its size.
+path and the size of the file.
 """
 
 import argparse

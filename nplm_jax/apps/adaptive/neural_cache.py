@@ -6,7 +6,7 @@ exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts
 Dims: T words of a span, B words of a block, R remembered words, D features.
 
 References:
-    Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (with f_i . f_t).
+    Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (which uses f_i . f_t).
 """
 
 import functools

@@ -177,7 +177,7 @@ def word_card(
         title: The title of the list.
         subtitle: A remark below the title.
         words: The words with their numbers, 0 to 1.
-        describe: Formats a number.
+        describe: A function that formats a number.
         on_click: Called with a clicked word.
         classes: CSS classes of the card.
         keys: The keys of the first words.

@@ -116,7 +116,7 @@ class Tour:
     def reload(self) -> None:
         """Loads the newest checkpoint if it is newer than the loaded one. Skips unreadable checkpoints."""
         if newest_step(self.folder) not in (None, self.snapshot.step):
-            with contextlib.suppress(BadInput, OSError):  # training has just deleted it
+            with contextlib.suppress(BadInput, OSError):  # training may have deleted the checkpoint
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:

@@ -16,7 +16,7 @@ Formats:
                  an incremental `generate`, a tokenizer and a model card (pip install safetensors tokenizers); if line
                  ends are tokens, start a text with bos_token_id of generation_config.json
 
-Prints the file and its size.
+Prints the path and the size of the output.
 """
 
 import argparse

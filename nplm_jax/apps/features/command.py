@@ -104,7 +104,7 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
     """Returns the ids of the most frequent tagged words or, without tags, of the most frequent words.
 
-    Excludes special tokens.
+    Special tokens are excluded.
     """
     if kinds:
         return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]
