@@ -22,8 +22,8 @@ Train language models and use them. RUN is the folder of a run created by `nplm 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command named by the first argument.
 
-    Bad input ends in one line and exit code 2, non-finite numbers in one line and exit code 1. If the reader closes the
-    output (a broken pipe), the exit code is 1 without a message.
+    Invalid input and non-finite numbers cause a one-line message; the exit code is 2 for invalid input and 1 for
+    non-finite numbers. If the reader closes the output (a broken pipe), the exit code is 1 without a message.
     """
     prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if plugins.raised(error) or name in _TRAINING:  # unexpected: with its traceback
+        if plugins.raised(error) or name in _TRAINING:  # unexpected, so the traceback is shown
             raise
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -14,8 +14,8 @@ _APPS = 'nplm_jax.apps'  # found by its folder, because the core does not import
 class Command(NamedTuple):
     """A command, whose module is imported only when it runs.
 
-    The module has `define(parser)`, which adds the flags, and `main(flags)`, which runs the command. Its docstring is
-    the help text.
+    The module has `define(parser)`, which adds the flags, and `main(flags)`, which runs the command. The module's
+    docstring is the help text.
     """
 
     module: str

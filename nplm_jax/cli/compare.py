@@ -8,10 +8,10 @@ a warning on stderr names the runs on other words, whose perplexities are not co
 such as words and subwords, are compared by perplexity per word and bits per byte if they were tested on the same text
 and no word of the text is unknown or changed.
 
---text=FILE adds the perplexity of a text, whose lines are scored separately, and its share of words outside the
-vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added. Otherwise the
-bits per byte of the text are compared between runs that know all its words. `nplm score --help` describes how the text
-is split into words. No run is marked as the best if more than 5% of the words are unknown.
+--text=FILE adds the perplexity of a text, whose lines are scored separately, and the share of the text's words outside
+the vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added.
+Otherwise, the runs are compared by bits per byte if they know all words of the text. `nplm score --help` describes how
+the text is split into words. No run is marked as the best if more than 5% of the words are unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """
@@ -106,9 +106,10 @@ def score_text(
         flags: The command's flags; --weights and --tokens are used.
 
     Returns:
-        For each name, and for `mixture`, the perplexity of all words, the bits per byte of the text (None if words are
-        unknown or changed), and the share of words outside the vocabulary; and the number by which runs are compared,
-        `perplexity` or `bits_per_byte`. If they cannot be compared, it is empty, and stderr gives the reason.
+        The scores and the key by which the runs are compared. The scores map each name, and `mixture`, to the
+        perplexity of all words, the bits per byte of the text (None if words are unknown or changed), and the share of
+        words outside the vocabulary. The key is `perplexity` or `bits_per_byte`, or empty if the runs cannot be
+        compared; stderr then gives the reason.
     """
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]

@@ -1,4 +1,4 @@
-"""Process exits with one line on stderr and an exit code. Imports no JAX."""
+"""Exit of a process with a one-line message and an exit code. Imports no JAX."""
 
 import contextlib
 import os

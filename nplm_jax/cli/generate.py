@@ -7,10 +7,11 @@
 Prints one text per line, beginning with the prompt. Several runs are mixed with --weights. --json prints the words of
 each text, and for beam search also log10 P of the words after the prompt.
 
-Runs with corpus.tokens=pieces, characters or bytes also generate line ends, and `---` separates texts. Words are then
-separated by whitespace; --max_new_tokens counts tokens, as in Hugging Face transformers. Invalid UTF-8 becomes U+FFFD.
+Runs with corpus.tokens=pieces, characters or bytes also generate line ends, and `---` separates texts. For these runs,
+--words counts words separated by whitespace, and --max_new_tokens counts tokens, as in Hugging Face transformers.
+Invalid UTF-8 becomes U+FFFD.
 
---open replaces each sampled rare-word symbol by a new word, spelled by the model that `nplm spell RUN` trained.
+--open replaces each sampled rare-word symbol with a new word, spelled by the model that `nplm spell RUN` trained.
 --temperature, --top_k and --top_p apply to words, not to spellings.
 """
 
@@ -28,7 +29,7 @@ from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 _WORDS, _TOKENS = 50, 100  # default lengths
-_TOKENS_PER_WORD = 32  # limit if words are counted, because a text may have no whitespace
+_TOKENS_PER_WORD = 32  # maximum number of tokens if words are counted, because a text may have no whitespace
 
 
 def define(parser: Parser) -> None:
@@ -54,7 +55,7 @@ def define(parser: Parser) -> None:
     searches.add_argument('--beam', type=int, help='print the K most likely texts, by beam search; default: sample')
     parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
     parser.add_switch('--rare', 'allow the rare-word symbol in the text')
-    parser.add_switch('--open', 'replace each rare-word symbol by a newly spelled word')
+    parser.add_switch('--open', 'replace each rare-word symbol with a newly spelled word')
     parser.add_switch(
         '--detokenize', "write ordinary text: no spaces before punctuation and 's, a line break for each paragraph mark"
     )

@@ -6,13 +6,13 @@
 
 Writes config.json, vocabulary.txt, the model and a results.json without perplexities, and prints the folder. The
 sentence marks <s> and </s> become the paragraph mark <p>: lines begin after it, and `nplm score --end` scores it at the
-end of a line. <unk> or <UNK> becomes <rare>. Words do not change. Like KenLM, other commands split text only at ASCII
-whitespace and do not apply Unicode normalization.
+end of a line. <unk> or <UNK> becomes <rare>. All other words are unchanged. Like KenLM, other commands split text for
+the imported run only at ASCII whitespace and do not apply Unicode normalization.
 
 Only models with the same vocabulary can be mixed. --vocabulary=RUN gives the model the vocabulary and the text settings
 (`corpus.*`) of RUN. Words in both vocabularies keep their probabilities; words only in RUN share the probability of
-<unk> with <rare>; words only in the file are added to <rare>. The probabilities still sum to one, so perplexities are
-comparable with those of RUN.
+<unk> with <rare>; the probabilities of words only in the file are added to <rare>. The probabilities still sum to one,
+so perplexities are comparable with those of RUN.
 """
 
 import argparse

@@ -56,7 +56,7 @@ def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:
-        rare = f', of which <rare> covers {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
+        rare = f', with <rare> as {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
         lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}; {" ".join(words["most_frequent"])} ...')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
     lines.append(f'files: {", ".join(files)}')

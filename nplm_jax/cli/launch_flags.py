@@ -16,7 +16,7 @@ _argv: list[str] = []  # the words of the command line, where ml_collections loo
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
-    'Config file or the name of one, and a preset after a colon: configs/brown.py:mlp9, brown:mlp9.',
+    'Config file or its name, with a preset after a colon, such as configs/brown.py:mlp9 or brown:mlp9.',
     sys_argv=_argv,
 )
 flags.FLAGS['config'].parser = ConfigParser()
@@ -32,7 +32,7 @@ PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, fr
 SCHEDULER = flags.DEFINE_string(
     'scheduler', None, 'Dask scheduler (tcp://HOST:8786) that prepares and counts large texts; default: this machine.'
 )
-HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
+HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds without a response after which a process counts as lost.', 5)
 
 
 class Extension(Protocol):
@@ -81,7 +81,7 @@ class Extension(Protocol):
         ...
 
     def run(self, launch: object) -> None:
-        """Runs what the flags request; `launch` is a `launched.Launch`."""
+        """Runs the work that the flags request; `launch` is a `launched.Launch`."""
         ...
 
 

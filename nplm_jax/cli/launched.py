@@ -90,7 +90,7 @@ def set_up(command: str, program: Sequence[str]) -> Launch:
 
 
 def run(command: str, program: Sequence[str]) -> None:
-    """Runs a single run, or the extension that the flags request.
+    """Executes a single run, or the extension that the flags request.
 
     Args:
         command: The command line, for the results and the message on how to resume.

@@ -35,5 +35,5 @@ def main(flags: argparse.Namespace) -> None:
     if flags.json:
         print(to_json({'runs': [run_table.describe(run) for run in runs], 'damaged': damaged}))
         return
-    print(run_table.make(runs, [str(run.folder) for run in runs]) if runs else f'{root}: holds no run')
+    print(run_table.make(runs, [str(run.folder) for run in runs]) if runs else f'{root}: contains no runs')
     print(*damaged, sep='\n', end='\n' if damaged else '')

@@ -6,12 +6,13 @@
 
 Prints the perplexities of each model and of three mixtures: with equal weights, with optimal weights, and with optimal
 weights for each frequency bin of the two preceding words (section 4.2). --output=FILE writes the weights as JSON; other
-commands read them with --weights=FILE. The file has a digest of each run, so runs may be moved or renamed, but not
+commands read them with --weights=FILE. The file contains a digest of each run, so runs may be moved or renamed, but not
 replaced. All runs must have the same corpus, which is read again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, like SRILM's
-`ngram -mix-lm`, and prints the perplexities of both. The two have equal probabilities for the n-grams of the models and
-differ for other n-grams. With --weights, no weights are learned and the corpus is not read.
+`ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. The two assign equal
+probabilities to the n-grams of the mixed models, and different probabilities to other n-grams. With --weights, no
+weights are learned and the corpus is not read.
 """
 
 from __future__ import annotations

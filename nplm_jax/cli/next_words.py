@@ -3,7 +3,7 @@ r"""Lists the most likely next words after a prompt, with their probabilities by
     nplm next runs/brown-mlp9 runs/brown-kneser_ney_5 --prompt="the jury said" --count=10
 
 Prints a table sorted by decreasing probability, with one column per run. With several runs, the first column is their
-mixture (see --weights). In tokens other than words, `␣` is a space, `\n` a line end, and `<0xE4>` a byte of a
+mixture (see --weights). If the tokens are not words, `␣` is a space, `\n` a line end, and `<0xE4>` a byte of a
 character.
 """
 

@@ -1,4 +1,4 @@
-"""Output of commands: checks of paths in advance, then files or stdout. Imports no JAX."""
+"""Output of commands to files or stdout, and early checks of paths. Imports no JAX."""
 
 import argparse
 import os

@@ -4,8 +4,8 @@
     nplm generate mlp9.nplm
 
 The file contains the parameters, the vocabulary, the tokenizer, the config, the results, and the spelling model if
-`nplm spell` trained one. It contains numbers, text and a checksum, but no code; packing is deterministic. Prints the
-file and its size.
+`nplm spell` trained one. It contains numbers, text and a checksum, but no code. Packing is deterministic. Prints the
+path and the size of the file.
 """
 
 import argparse

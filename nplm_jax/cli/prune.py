@@ -5,13 +5,13 @@ r"""Prunes an ARPA file.
 
 --entropy removes the n-grams whose removal increases the perplexity by less than this fraction and recomputes the
 back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the probability of a
-context is the product of the model's probabilities. If the text is available, model.prune_entropy of `nplm train` uses
-its counts.
+context is the product of the model's probabilities. If the training text is available, train a pruned model with
+model.prune_entropy of `nplm train` instead, which uses the counts of the text.
 
 --limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams with other
-words, like KenLM's `filter`. <unk>, <s> and </s> are kept. No number changes: texts of kept words have the same scores,
-and other words are scored as <unk>. With both flags, --entropy is applied first, because it requires probabilities that
-sum to one.
+words, like KenLM's `filter`. <unk>, <s> and </s> are kept. The numbers are unchanged: texts of kept words have the same
+scores, and other words are scored as <unk>. With both flags, --entropy is applied first, because it requires
+probabilities that sum to one.
 
 Prints the number of n-grams of each order.
 """

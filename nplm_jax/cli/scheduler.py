@@ -11,7 +11,7 @@ from nplm_jax.utils.errors import BadInput
 
 @contextlib.contextmanager
 def use(address: str | None) -> Iterator[None]:
-    """Runs large work on the workers of a scheduler.
+    """Runs large computations on the workers of a scheduler.
 
     An app declares its cluster class as CLUSTER = 'MODULE:CLASS'. The class is called with the address.
 

@@ -7,25 +7,25 @@ r"""Scores a text word by word, in the columns of KenLM's `query`.
     nplm score runs/NAME --format=sota_lm < text
     nplm score lm.arpa --end < text
 
-Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, followed by the total
-and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the perplexity of all
-lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per character and per
-byte, by which models with different tokens can be compared. `length` is the length of the n-gram that predicts the
-word; back-off models use the longest n-gram that they have. Several runs are mixed with --weights. --summary prints
-only the final lines. `nplm rescore` re-ranks n-best lists.
+Reads at most 256 MB from stdin. For each line, prints one field `word=id length log10p` per word, separated by tabs,
+followed by the total and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the
+perplexity of all lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per
+character and per byte, which are comparable between models with different tokens. `length` is the length of the n-gram
+that predicts the word; back-off models use the longest n-gram that they contain. Several runs are mixed with --weights.
+--summary prints only the final lines. `nplm rescore` re-ranks n-best lists.
 
-RUN may be an ARPA file, optionally compressed. Its scores equal those of KenLM: a log10 of -99 is an ordinary number,
-and if the file lacks <unk>, its log10 is -100. The end of a line is scored as `</s>`.
+RUN may be an ARPA file, optionally compressed. The scores then equal those of KenLM: a log10 of -99 is an ordinary
+number, and if the file lacks <unk>, the log10 of <unk> is -100. The end of a line is scored as `</s>`.
 
-Text is split into words like the corpus of the first run. If that corpus was already tokenized, like Brown, punctuation
-is split off if the vocabulary requires it. --tokens=whitespace is for tokenized text. <s>, </s>, <p> and <text> in the
-text are skipped like whitespace; <unk> and <rare> are unknown words.
+Text is split into words in the same way as the corpus of the first run. If that corpus was already tokenized, like
+Brown, punctuation is split off if the vocabulary requires it. --tokens=whitespace is for tokenized text. <s>, </s>, <p>
+and <text> in the text are skipped like whitespace; <unk> and <rare> are unknown words.
 
---open also scores words outside the vocabulary: their probability is the product of P(<rare>) and the probability of
-their spelling by the model that `nplm spell RUN` trained. Characters and bytes are counted in the given text,
-regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without spaces
-between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted without its
-spaces.
+--open also scores words outside the vocabulary. The probability of such a word is the product of P(<rare>) and the
+probability of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given
+text, regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without
+spaces between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted
+without its spaces.
 
 The score of a line does not depend on other lines. --stream reads all lines as one stream without additional marks, as
 in the computation of a run's own perplexities. The end of a line is scored only with --end, as the paragraph mark <p>,
@@ -38,8 +38,8 @@ number may differ, because probabilities are stored as natural logarithms. Ids a
 the ARPA file of `nplm export`.
 
 --format=sota_lm prints the probability of each word on a separate line, the format in which DavidHerel/sota_lm collects
-models for mixtures. The text is split at whitespace into one stream, each line ends with a scored `<p>` (its `</s>`),
-and the first word is read but not printed. The mean of -ln P is the log of the perplexity.
+models for mixtures. The text is split at whitespace into one stream. Each line ends with a scored `<p>`, the `</s>` of
+that format. The first word is read but not printed. The mean of -ln P is the log of the perplexity.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def main(flags: argparse.Namespace) -> None:
         models = load_models(flags.runs, flags.weights)
         texts = unspaced_scripts.join(models.vocabulary, texts)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
-        problem = "the run's corpus has no paragraph marks, which end lines"
+        problem = "requires the paragraph mark <p>, which the run's corpus lacks"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print(
-                '--stream: cannot be divided for a model that carries a state; scored on this machine', file=sys.stderr
+                '--stream: a model with a state cannot score parts of a stream; scored on this machine', file=sys.stderr
             )
         models = models.on_cluster(flags.runs) if flags.scheduler else models
         words, lines = score_texts(models, texts, flags)
@@ -159,7 +159,7 @@ def score_texts(
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
         require(is_allowed, '--end', True, 'cannot be used with --stream: line ends are tokens of the stream')
         mark = models.vocabulary.decode(models.line_start.prefix)
-        require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
+        require(bool(mark), '--end', True, "requires the paragraph mark <p>, which the run's corpus lacks")
         words = [line_words + mark for line_words in words]
     if flags.open:
         spelled = models.with_spelling(flags.runs)
@@ -243,7 +243,7 @@ def summarize(
         with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
-        For each number its JSON key, its value, its name in KenLM's query, and its format.
+        The JSON key, the value, the name in KenLM's query, and the format of each number.
     """
     total = scoring.total(lines)
     rows: list[tuple[str, float, str, str]] = [
@@ -254,7 +254,7 @@ def summarize(
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
     if not (is_spelled := spells(tokenizer, zip(texts, words))):
-        print('the tokens do not spell the text: no numbers per word, character and byte', file=sys.stderr)
+        print('the tokens do not spell the text; numbers per word, character and byte are omitted', file=sys.stderr)
     if is_spelled and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])

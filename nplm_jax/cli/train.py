@@ -8,8 +8,8 @@
 CONFIG is the name of a config in this package or the path of a file with a function `get_config`; PRESET is one of its
 presets. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
 with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
-SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed, 2 bad
-input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with all progress saved.
+SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed,
+2 invalid input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with all progress saved.
 """
 
 import argparse

@@ -29,8 +29,8 @@ NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentrat
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
 ANCHOR_RATE = 3e-3  # chosen by measurements in experiments/beyond/frontier/README.md
-SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments that measure the gradients
-MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span that measures the gradients
+SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments for measuring gradients
+MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span for measuring gradients
 
 
 class TunedModel(NamedTuple):
@@ -52,19 +52,19 @@ def adapt(
     methods: Sequence[str],
     watch: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
-    """Evaluates models with and without adaptation, separately and mixed.
+    """Evaluates models with and without adaptation, separately and as a mixture.
 
     Args:
-        models: Name -> model. Networks use every method, other models only the n-gram cache, which is tuned in a
-            mixture with the first model.
+        models: Name -> model. Networks are evaluated with every method, and other models only with the n-gram cache.
+            The cache is tuned in a mixture with the first model.
         data: The corpus of the models.
-        tune_words: The number of validation words for tuning, counted from the first. Mixture weights are learned on
-            all validation words.
+        tune_words: The number of words at the start of the validation split that are used for tuning. Mixture weights
+            are learned on all validation words.
         methods: A subset of ngram_cache, neural_cache and dynamic.
         watch: Called with a description of each step.
 
     Returns:
-        A row for each model and each method: `name`, `valid` and `test` (perplexities), the `weights` of a mixture by
+        One row per model and method, with `name`, the perplexities `valid` and `test`, the mixture `weights` by
         component, and the tuned `values`.
     """
     tuning = Span(data.valid.start, min(data.valid.start + tune_words, data.valid.stop))
@@ -83,18 +83,18 @@ def adapt(
         network = model if isinstance(model, NeuralLanguageModel) else None
         if 'ngram_cache' in methods:
             if not caches:
-                watch('n-gram cache: choosing')
+                watch('n-gram cache: tuning')
                 candidates = _grid(functools.partial(NgramCache, len(data.vocabulary)), NGRAM_CACHE)
                 caches['n-gram cache'], chosen = choose(candidates, data.tokens_T, tuning, static[name])
             measure(f'{name} + n-gram cache', {name: static[name], **caches}, chosen)
         own = {}
         if network and 'neural_cache' in methods:
-            watch(f'{name} + neural cache: choosing')
+            watch(f'{name} + neural cache: tuning')
             candidates = _grid(functools.partial(NeuralCache, network), NEURAL_CACHE)
             own['neural cache'], values = choose(candidates, data.tokens_T, tuning, static[name])
             measure(f'{name} + neural cache', {name: static[name], **own}, values)
         if network and 'dynamic' in methods:
-            watch(f'{name}, dynamic evaluation: choosing')
+            watch(f'{name}, dynamic evaluation: tuning')
             adapted[name], values = choose_dynamic(network, data, tuning)
             measure(f'{name}, dynamic evaluation', {name: adapted[name]}, values)
             if caches or own:

@@ -20,7 +20,7 @@ class AdaptiveModel(LanguageModel):
     vocabulary_size: int
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`. Scores each context V times, once with each next word."""
+        """See `LanguageModel.next_word`. Scores each context V times, once for each possible next word."""
         contexts_BxN = check_contexts(contexts_BxN, self.vocabulary_size)
         whole = Span(0, contexts_BxN.shape[1] + 1)
         words = range(self.vocabulary_size)

@@ -1,18 +1,20 @@
-"""Evaluates models that adapt to the preceding words. They predict each word before they learn from it.
+"""Evaluates models that adapt to the preceding words. The models predict each word before they learn from it.
 
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
 
-Prints the perplexity of each model without adaptation and with an n-gram cache. Also evaluates networks with a neural
-cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both, and several runs as a mixture.
-Sizes and rates are tuned on the first validation words, and mixture weights on all validation words. The models also
-learn from the test words, and in dynamic evaluation from the validation words before them, so these perplexities are
-not comparable with the perplexities of static models. All runs must have the same corpus, which is read again. A
-network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
+Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
+neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both. Several runs are also
+evaluated as a mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all validation
+words. All runs must have the same corpus, which is read again. A network takes 20 minutes or more on 2 CPU cores;
+--methods=ngram_cache takes seconds.
+
+The models also learn from the test words and, in dynamic evaluation, from the validation words before them. Their
+perplexities are therefore not comparable with the perplexities of static models.
 
 --text=FILE evaluates the models on your text as one stream, like `nplm score --stream`, without the corpus of the runs.
-The first fifth of the words replaces the validation words, and the rest replaces the test words. The first fifth also
-replaces the training words for measuring the gradients that scale the steps of dynamic evaluation.
+The first fifth of the words replaces the validation words, and the rest replaces the test words. The gradients that
+scale the steps of dynamic evaluation are also measured on the first fifth, instead of on the training words.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of validation words, counted from the first, for tuning sizes and rates'
+    words = 'number of words at the start of the validation split for tuning sizes and rates'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
 

@@ -1,10 +1,13 @@
-"""Dynamic evaluation: the network keeps learning from the words that it has predicted.
+"""Dynamic evaluation: a network keeps learning from the words that it has predicted.
 
-The stream is read in segments. The words of a segment are predicted with the parameters before it; then
-theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS), where g
-is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the anchor. In the paper
-the anchor is fixed at the trained parameters. Here it may follow theta, theta_0 <- theta_0 + a (theta - theta_0), so
-the model keeps properties of many texts, such as their genre, while it forgets the words of each text.
+The stream is read in segments. The current parameters predict the words of a segment and are then updated:
+
+    theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS),
+
+where g is the gradient of the segment's mean NLL, MS is its mean square on the training words, and theta_0 is the
+anchor. In the paper, the anchor is fixed at the trained parameters. In this module, the anchor may follow theta:
+theta_0 <- theta_0 + a (theta - theta_0). The model then keeps properties that many texts share, such as their genre,
+while it forgets the words of each text.
 
 Dims: T words of a span, S segments, B words of a segment.
 
@@ -27,7 +30,7 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-SEGMENTS = 16  # number of adjacent segments in a stretch of training words that measures the gradients
+SEGMENTS = 16  # number of adjacent segments in a stretch of training words for measuring gradients
 EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS); large, because rows of rare words have almost no gradient
 
 
@@ -57,8 +60,8 @@ class DynamicEvaluation(AdaptiveModel):
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The span starts with the trained parameters."""
-        # Reads whole segments. The segments before the span only fill the state.
+        """See `LanguageModel.score_span`. Each call starts from the trained parameters."""
+        # Reads whole segments. The segments before the span only initialize the state.
         num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
@@ -71,7 +74,7 @@ class DynamicEvaluation(AdaptiveModel):
 def root_mean_square_gradients(
     model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, segment: int, num_segments: int
 ) -> Params:
-    """Returns sqrt(MS) of each parameter's gradient over segments of `span`, in evenly spaced stretches.
+    """Returns sqrt(MS) of each parameter's gradient over segments in evenly spaced stretches of `span`.
 
     Args:
         model: The network.

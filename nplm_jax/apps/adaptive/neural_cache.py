@@ -1,12 +1,12 @@
-"""Neural cache: words that followed similar states are likely to recur. Use it in a mixture with its network.
+"""Neural cache: words that followed similar states are likely to recur.
 
-P(w_t = w) is proportional to the sum over the remembered words w_i = w of exp(s cos(f_i, f_t)), where f_t are the
-features from which the network predicts w_t.
+Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
+exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.
 
 Dims: T words of a span, B words of a block, R remembered words, D features.
 
 References:
-    Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (with f_i . f_t).
+    Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (which uses f_i . f_t).
 """
 
 import functools
@@ -25,7 +25,7 @@ from nplm_jax.outputs.output_layer import Params
 
 # The network's state, and the remembered features and words, R x D and R.
 Cache = tuple[ReadState, jax.Array, jax.Array]
-BLOCK = 256  # number of words that are compared with the remembered words at once
+BLOCK = 256  # number of words compared with the remembered words at once
 
 
 class NeuralCache(AdaptiveModel):

@@ -1,7 +1,10 @@
-"""N-gram cache: P(w | h) from counts of only the recent words. Use it in a mixture with any model.
+"""N-gram cache: P(w | h) estimated from the counts of recent words.
 
-P_0 = 1 / V; P_k(w | h) = (c(h_k, w) + a P_{k-1}(w | h)) / (c(h_k) + a), where h_k is the last k - 1 words and c counts
-n-grams among the remembered words.
+Use the cache in a mixture with any model. The estimates are interpolated:
+
+    P_0 = 1 / V, P_k(w | h) = (c(h_k, w) + a P_{k-1}(w | h)) / (c(h_k) + a),
+
+where h_k are the last k - 1 words of h, and c counts n-grams among the remembered words.
 
 Dims: T words of a span, V vocabulary.
 

@@ -1,6 +1,7 @@
-"""Executor on a running Dask cluster, started with `dask scheduler` and `dask worker` or, on SLURM, Dask-Jobqueue.
+"""Executor on a running Dask cluster.
 
-Tasks take paths and return nothing. All results are in files, so the scheduler keeps no state; see `executors.jobs`.
+Start the cluster with `dask scheduler` and `dask worker` or, on SLURM, with Dask-Jobqueue. Tasks take paths and return
+nothing. All results are in files, so the scheduler keeps no state; see `executors.jobs`.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _AHEAD = 4  # tasks submitted ahead, per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for any other server."""
+    """Raises OSError unless Dask answers at an address, because its client would wait forever for other servers."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
@@ -53,7 +54,7 @@ class DaskCluster:
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            # In a separate thread, because this one may have an event loop, as in a notebook.
+            # Runs in a separate thread, because this thread may have an event loop, as in a notebook.
             concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, _shake_hands(address)).result()
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -112,7 +113,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task. Resubmits the task if the scheduler gave it up because workers died."""
+        """Returns the result of a task. Resubmits the task if the scheduler gave up on it because workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():

@@ -32,7 +32,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def check_strings(name: str, values: Any) -> list[str]:
-    """Returns strings as a list. Raises BadInput with the key `name` unless `values` are strings."""
+    """Returns `values` as a list. Raises BadInput with the key `name` unless they are strings."""
     is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
     strings = list(values) if is_list else []
     require(is_list and all(isinstance(value, str) for value in strings), name, values, 'must be a list of strings')
@@ -47,7 +47,7 @@ class WordScorer:
         alpha: The weight of log P.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of an unknown word, and to the score of a partial unknown word.
-        score_boundary: Whether to start in the sentence-initial state and score the end of sentence.
+        score_boundary: Whether to start in the sentence-initial state and score the end of the sentence.
         words: The known words.
     """
 
@@ -115,7 +115,7 @@ class WordScorer:
         return log10_p * _LOG_10, after
 
     def end_log_p(self, state: kenlm.State) -> float:
-        """Returns log P (nats) of the end of sentence; 0 if boundaries are not scored."""
+        """Returns log P (nats) of the end of the sentence; 0 if boundaries are not scored."""
         if not self.score_boundary:
             return 0.0
         return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
@@ -165,13 +165,13 @@ Scorer = WordScorer | WordCounter
 
 
 class Hotwords:
-    """Words whose score is raised, or lowered if the weight is negative.
+    """Words whose scores are raised, or lowered if the weight is negative.
 
     Attributes:
         words: The words.
         prefix_boosts: Prefix of a hotword -> its provisional boost: the weight times the fraction of the hotword that
-            the prefix covers. If several hotwords have this prefix, the shortest counts. Empty if the weight is not
-            positive.
+            the prefix covers. If several hotwords have this prefix, the boost is that of the shortest hotword. Empty if
+            the weight is not positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:

@@ -22,7 +22,7 @@ class Result(NamedTuple):
         text: The text.
         path: The labels of the most probable alignment, one per frame.
         logit_score: The log-probability of all alignments, nats.
-        log_p: Log P of the words and the end of sentence under the language model, nats.
+        log_p: Log P of the words and the end of the sentence under the language model, nats.
         score: The total score.
     """
 
@@ -99,8 +99,8 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
     """Returns the indices of the hypotheses to keep because of hotwords, at most `beam_width`.
 
-    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: by one that is better
-    by more than `-beam_prune_logp`, or by `beam_width` others.
+    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: either by one that is
+    better by more than `-beam_prune_logp`, or by `beam_width` others.
 
     Args:
         score_G: The scores without hotwords.
@@ -111,7 +111,7 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
     ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores better by more than -prune
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
-    # The first `beam_width` displace all hypotheses with lower boosted scores.
+    # The first `beam_width` hypotheses displace all others with lower boosted scores.
     near = near[boosted_G[near] >= boosted_G[near[: limits.beam_width]].min()]
     better: list[tuple[int, int]] = []  # number of hypotheses better in both scores, and index
     boosted: list[float] = []  # boosted scores of the hypotheses with a better score, sorted

@@ -6,12 +6,13 @@
     text = decoder.decode(logits)
 
 The score of a hypothesis is the log-probability of all its alignments, plus `alpha` times log P (nats) of its words and
-the end of sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
+the end of the sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
 outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
 `unigrams`; beyond six characters, the penalty grows in proportion to the length.
 
-Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost, the weight times
-the fraction of its characters. Boosts keep additional hypotheses in the beam and are not part of a result's score.
+Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight times
+the fraction of the hotword's characters decoded so far. Boosts keep additional hypotheses in the beam and are not part
+of a result's score.
 
 Dims: F frames, N labels.
 
@@ -89,7 +90,7 @@ class BeamSearchDecoderCTC:
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
 
     def __init__(self, alphabet: Alphabet, language_model: WordScorer | None = None) -> None:
-        """Creates a decoder; see `build_ctcdecoder`, which also creates the arguments."""
+        """Creates a decoder from the arguments that `build_ctcdecoder` prepares."""
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
         weakref.finalize(self, self.model_container.pop, self._model_key, None)
@@ -184,15 +185,15 @@ class BeamSearchDecoderCTC:
         """Decodes an utterance.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N; each frame is normalized. If all
-                values are in [0, 1], they are probabilities, and each frame must sum to one, up to rounding in float16,
-                bfloat16 or uint8.
+            logits: Probabilities, log-probabilities or logits of the labels, F x N. Each frame is normalized. If all
+                values are in [0, 1], they are interpreted as probabilities, and each frame must sum to one up to
+                rounding in float16, bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
             beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
             token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
-            prune_history: Whether to keep only the best of hypotheses that the language model cannot distinguish.
-            hotwords: Words or phrases to boost, known to the model or not. A warning lists words that the labels cannot
-                spell. Hotwords keep up to `beam_width` additional hypotheses.
+            prune_history: Whether to keep only the best of the hypotheses that the language model cannot distinguish.
+            hotwords: Words or phrases to boost, whether or not the model knows them. A warning lists the words that the
+                labels cannot spell. Hotwords keep up to `beam_width` additional hypotheses in the beam.
             hotword_weight: The score added for each complete hotword.
             lm_start_state: The `last_lm_state` of the preceding utterance.
 
@@ -265,13 +266,13 @@ def build_ctcdecoder(
 
     Args:
         labels: The characters or subwords of the acoustic model, in the order of its outputs. The space is ' ' or `|`.
-            The blank is '', `<pad>`, `[PAD]` or `_`; if there is none, it is the column after the last label.
+            The blank is '', `<pad>`, `[PAD]` or `_`, or the column after the last label if none of these is given.
         kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument; None to decode without a language model.
         unigrams: The known words; default: the vocabulary of the model.
         alpha: The weight of log P of the words.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of unknown words.
-        lm_score_boundary: Whether to start in the sentence-initial state and score the end of sentence.
+        lm_score_boundary: Whether to start in the sentence-initial state and score the end of the sentence.
         kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
 
     Raises:

@@ -39,7 +39,7 @@ _MAX_UTTERANCES = 100_000
 _TOLERANCE = 0.05  # maximum deviation of a frame's sum of probabilities from 1; allows rounding to bfloat16
 _EXPECTED = 'expected natural log-probabilities (log_softmax), frames x labels'
 _SILENCE = '|'
-_ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of a search, and searches again
+_ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of the last search, and then searches again
 
 
 def define(parser: Parser) -> None:
@@ -118,7 +118,7 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
         Word -> its spellings, each a list of labels.
 
     Raises:
-        BadInput: The file cannot be read, is empty, or a line is malformed or has an unknown label.
+        BadInput: The file cannot be read or is empty, or a line is malformed or has an unknown label.
     """
     lexicon: dict[str, list[list[str]]] = {}
     known, file = set(labels), expand('--lexicon', path)

@@ -6,12 +6,12 @@
     best = decoder.decode(emissions)[0]
 
 The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times the log-probability of
-its words and the end of sentence, plus `word_score` for each word. All logarithms are natural.
+its words and the end of the sentence, plus `word_score` for each word. All logarithms are natural.
 
-With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. Hypotheses whose
-last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best of them, and the
-others only if it has room. Results may therefore lack texts that differ only in earlier words. Models of unlimited
-order distinguish all texts.
+With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. If the model
+cannot distinguish several hypotheses because their last words agree, they are recombined: the beam keeps the best one,
+and keeps the others only if it has room. Results may therefore lack texts that differ only in earlier words. Models of
+unlimited order distinguish all texts.
 
 Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
 penalized as in `build_ctcdecoder`.
@@ -41,7 +41,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Weights of the language model and the number of words, relative to the emissions.
+    """Weights of the language model and of the number of words, relative to the emissions.
 
     Attributes:
         lm_weight: The weight of log P of the words.
@@ -60,7 +60,7 @@ class Hypothesis:
         words: The words.
         score: The total score.
         emission: The log-probability of all alignments, nats.
-        log_p: Log P of the words and the end of sentence under the language model, nats.
+        log_p: Log P of the words and the end of the sentence under the language model, nats.
     """
 
     words: tuple[str, ...]
@@ -94,7 +94,7 @@ class Decoder:
             tokens: The tokens of the acoustic model, in the order of its outputs.
             lexicon: The spellings of each word in tokens. Words unknown to the model are scored as `<unk>`. None allows
                 all words that the tokens can spell.
-            weights: The weights of the language model and the number of words.
+            weights: The weights of the language model and of the number of words.
             blank: The CTC blank.
             silence: The token that separates words.
             beam_width: The maximum number of hypotheses to keep after each frame.

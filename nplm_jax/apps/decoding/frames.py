@@ -10,7 +10,7 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput, require
 
 _MIN_P = 1e-15  # minimum probability of a label
-_ROUNDING = 2**-7  # rounding error of a sum of bfloat16 probabilities, from the softmax and from its results
+_ROUNDING = 2**-7  # rounding error of a sum of bfloat16 probabilities, in the softmax and in its results
 _MAX_MISSING = 0.1  # maximum deviation of a sum of probabilities from 1
 
 
@@ -19,7 +19,7 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
 
     Args:
         logits: Probabilities, log-probabilities or logits of the labels, F x N. If all values are in [0, 1], they are
-            probabilities.
+            interpreted as probabilities.
         num_labels: The number of labels, N.
         name: The key in error messages.
 
@@ -50,8 +50,8 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
     """Returns the logarithms of normalized probabilities. Raises BadInput if a frame is not a distribution.
 
     Rounding a distribution over N labels changes its sum by at most 2^-8 in bfloat16, by less in float16, and by up to
-    N / 510 in uint8 (multiples of 1 / 255). The tolerance has an upper limit for large N, where a larger deviation is
-    more likely to mean that labels are missing.
+    N / 510 in uint8 (multiples of 1 / 255). The tolerance is capped for large N, because a larger deviation more likely
+    means that labels are missing.
     """
     advice = 'values in [0, 1] are probabilities; remove padding, or pass log-probabilities'
     check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)

@@ -1,6 +1,6 @@
 """Labels of a CTC model: characters, or subwords that mark word beginnings with `▁` or continuations with `##`.
 
-Follows the rules of pyctcdecode for labels from NeMo and transformers.
+The module follows pyctcdecode's rules for labels from NeMo and transformers.
 """
 
 import dataclasses

@@ -22,7 +22,7 @@ class Trie:
 
     Attributes:
         words: The words that end at each node.
-        starts_M: The index of the first edge of each node, followed by the number of edges.
+        starts_M: The index of the first edge of each node, followed by the total number of edges.
         label_E: The label of each edge.
         target_E: The target node of each edge.
         look_ahead_M: The largest log P (nats) of the words at or below each node, at the beginning of a text; 0 at the
@@ -119,6 +119,9 @@ class LexiconPrefixes(Prefixes):
         return Candidates(parent_C, label_C, text_C, part_C)
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of hypotheses without a partial word. If all have one, drops the partial words."""
+        """Returns the texts of hypotheses that have no partial word; see `Prefixes.final_texts`.
+
+        If every hypothesis has a partial word, returns all texts without their partial words.
+        """
         indices = np.flatnonzero(beams.part_B == 0) if (beams.part_B == 0).any() else np.arange(len(beams.part_B))
         return [(self.texts[number], index) for number, index in zip(beams.text_B[indices].tolist(), indices.tolist())]

@@ -1,7 +1,7 @@
 """Re-ranking of n-best lists in the formats of Moses and Kaldi.
 
 A line in Moses format is `id ||| words ||| scores ||| ...`. Spaces around separators are ignored. An empty second field
-is an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
+represents an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
 `UTTERANCE-N cost`, as written by `nbest-to-linear`.
 
 Dims: A alternatives of all lists, F scores of an alternative.
@@ -128,7 +128,7 @@ def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alterna
 
 
 def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
-    """Parses a line in Kaldi format, which may have no words, and looks up its scores in the tables."""
+    """Parses a line in Kaldi format, possibly without words, and looks up its scores in the tables."""
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, index = key.rpartition('-')
     if not utterance or not index.isdecimal():
@@ -205,7 +205,7 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
     """Sorts the alternatives of each id by their totals, best first. Ids keep the order of their first lines.
 
-    Alternatives with probability zero count as far less likely than all others; see `reranking.finite`.
+    Alternatives with probability zero are treated as far less likely than all others; see `reranking.finite`.
 
     Args:
         alternatives: The alternatives.
@@ -222,7 +222,13 @@ def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights:
 
 
 def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) -> str:
-    """Formats the alternatives. Appends log10 P to Moses lines, and the total unless the weights are the default."""
+    """Formats the alternatives. Appends log10 P to Moses lines, and also the total if the weights are not the default.
+
+    Args:
+        alternatives: The alternatives, in the order of the lines.
+        format: `moses` or `kaldi`.
+        weights: The weights of the totals.
+    """
     if format == 'kaldi':
         return '\n'.join(f'{a.fields[0]}-{a.fields[2]} {a.words}'.rstrip() for a in alternatives)
     totals = [[a.log10_p] if weights == Weights() else [a.log10_p, a.total] for a in alternatives]

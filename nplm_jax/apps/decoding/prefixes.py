@@ -21,8 +21,8 @@ class Limits(NamedTuple):
     """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
 
     Attributes:
-        recombine: Whether a hypothesis fills only what the beam leaves free if a better one agrees with it in all that
-            later scores depend on. `prune_history` removes such hypotheses, but only after the beam is full.
+        recombine: Whether only the best of the hypotheses that every extension scores alike competes for a place in the
+            beam. The beam keeps the others only if it has room. `prune_history` removes them after the beam is filled.
     """
 
     beam_width: int
@@ -44,11 +44,11 @@ class Beams(NamedTuple):
 
     Attributes:
         text_B: The text index of each hypothesis, int64.
-        part_B: The index of its partial word, int64.
-        last_B: Its label in the last frame, on its most probable alignment.
-        logit_B: The log-probability of all its alignments, nats.
-        path_B: The log-probability of its most probable alignment, nats.
-        parent_B: The index of its parent among the hypotheses of the previous frame.
+        part_B: The partial-word index of each hypothesis, int64.
+        last_B: The label of the most probable alignment in the last frame.
+        logit_B: The log-probability of all alignments, nats.
+        path_B: The log-probability of the most probable alignment, nats.
+        parent_B: The index of the parent among the hypotheses of the previous frame.
     """
 
     text_B: np.ndarray
@@ -64,9 +64,9 @@ class Candidates(NamedTuple):
 
     Attributes:
         parent_C: The index of the parent hypothesis of each candidate.
-        label_C: Its label in the new frame.
-        text_C: The index of its text.
-        part_C: The index of its partial word.
+        label_C: The label of each candidate in the new frame.
+        text_C: The text index of each candidate.
+        part_C: The partial-word index of each candidate.
     """
 
     parent_C: np.ndarray
@@ -120,7 +120,7 @@ class Prefixes(abc.ABC):
         texts: The texts of complete words; the first one is empty.
         text_scores: The language model score of each text.
         text_bonuses: The hotword score of each text.
-        text_contexts: The index of the last words of each text, on which the scores of further words depend.
+        text_contexts: The index of the context of each text: the last words, on which the scores of new words depend.
         part_scores: The language model score of each partial word; the first partial word is empty.
         part_bonuses: The provisional hotword boost of each partial word.
     """
@@ -176,15 +176,15 @@ class Prefixes(abc.ABC):
         return [self.complete(*pair).number for pair in pairs]
 
     def recombine(self, text_B: np.ndarray, part_B: np.ndarray, last_B: np.ndarray, score_B: np.ndarray) -> np.ndarray:
-        """Returns the indices of the best of the hypotheses that agree in context, partial word and last label.
+        """Returns the index of the best hypothesis for each combination of context, partial word and last label.
 
-        Every extension changes the scores of these hypotheses equally.
+        Every extension changes the scores of all hypotheses with the same combination by the same amount.
 
         Args:
             text_B: The text of each hypothesis.
-            part_B: Its partial word.
-            last_B: Its label in the last frame.
-            score_B: Its score.
+            part_B: The partial word of each hypothesis.
+            last_B: The label of each hypothesis in the last frame.
+            score_B: The score of each hypothesis.
         """
         context_B = np.frombuffer(self.text_contexts, np.int64)[text_B]
         order_B, starts_G = self.group(context_B, part_B, last_B, score_B)
@@ -197,9 +197,9 @@ class Prefixes(abc.ABC):
 
         Args:
             words_B: The index of the text or the context of each hypothesis.
-            part_B: Its partial word.
-            last_B: Its label in the last frame.
-            score_B: Its score.
+            part_B: The partial word of each hypothesis.
+            last_B: The label of each hypothesis in the last frame.
+            score_B: The score of each hypothesis.
 
         Returns:
             The order of the hypotheses, group by group, best first; and the start of each group in this order.

@@ -50,7 +50,7 @@ def tune(
         scores_AxF: The scores of the alternatives.
         lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
-        start_F: The weights at which the first search starts; the others start at random weights.
+        start_F: The weights from which the first search starts. The other searches start from random weights.
 
     Returns:
         The best weights, scaled so that their absolute values sum to one, and the total edits of the best alternatives.
@@ -86,7 +86,7 @@ def first_edits(totals_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.n
 def search_line(
     offsets_A: np.ndarray, slopes_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray
 ) -> tuple[float, int]:
-    """Finds the t that minimizes the edits for the totals offset + t * slope.
+    """Finds the t that minimizes the edits of the alternatives with the largest totals, offset + t * slope.
 
     Args:
         offsets_A: The totals at t = 0.

@@ -43,7 +43,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the lists')
     files = 'files of scores for --format=kaldi, such as ac.txt,lm.txt; default: none'
     parser.add_argument('--score_files', default='', help=files)
-    tune_help = 'tune the weights on the references in this file and print them; default: re-rank'
+    tune_help = 'tune the weights on the references in this file and print the weights; default: re-rank'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)

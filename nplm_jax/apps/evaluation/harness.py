@@ -3,8 +3,9 @@
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 
 The command `lm_eval` does not find models in other packages, so this module registers the model `nplm` and then runs
-the command. In Python, `import nplm_jax.lm_eval` registers the model. `run` is a run, its name or a packed model.
-Several runs joined by `+` form a mixture, whose `weights` are numbers separated by `;` or a file written by `nplm mix`.
+the command. In Python, `import nplm_jax.lm_eval` registers the model. The argument `run` is the folder or name of a run
+or a packed model. Several runs joined by `+` form a mixture; `weights` are numbers separated by `;`, or a file written
+by `nplm mix`.
 Log-likelihoods are in nats, while `nplm score` prints decimal logarithms.
 
 Dims: T tokens.

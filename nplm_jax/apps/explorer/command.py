@@ -2,15 +2,15 @@
 
     nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
 
-Opens a local page. For the text that you type, it shows the next words predicted by each model and by their mixture,
-and the surprisal of each word under each model. Sliders set the mixture weights. A click on a word appends it and shows
-its neighbours on a map of the networks' features. Any model can continue the text. The address of the page restores its
-state, and the page lists its keyboard shortcuts. Requires NiceGUI and scikit-learn (pip install "nplm-jax[explore]")
-but no internet connection. Ctrl-C stops the server.
+Opens a local page. For the text that you type, the page shows the next words predicted by each model and by their
+mixture, and the surprisal of each word under each model. Sliders set the mixture weights. Clicking a word appends it
+and shows its neighbours on a map of the networks' features. Any model can continue the text. The address of the page
+restores its state, and the page lists its keyboard shortcuts. Requires NiceGUI and scikit-learn
+(pip install "nplm-jax[explore]") but no internet connection. Ctrl-C stops the server.
 
 --tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
-context that you type, and the training curve, even during training. With a second, n-gram run, the tour also shows its
-predictions for comparison.
+context that you type, and the training curve. The network may still be in training. If an n-gram run is also given, the
+tour shows its predictions for comparison.
 
 --tour --output=FILE.html writes the tour of one finished run to a file that opens in any browser without a server.
 

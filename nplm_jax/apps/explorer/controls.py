@@ -17,7 +17,9 @@ ui = OptionalPackage('nicegui.ui', 'explore')
 
 
 def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[], None]) -> None:
-    """Lays out one slider per model, above its list on wide pages. The weights are proportional to the sliders.
+    """Lays out one slider per model, above the model's list on wide pages.
+
+    The weights of the mixture are proportional to the values of the sliders.
 
     Args:
         models: The page's models.
@@ -29,7 +31,7 @@ def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[]
     shares: list[Any] = []
 
     def keep() -> None:
-        """Stores the sliders' weights. If all are zero or initial, resets the mixture to the loaded one."""
+        """Stores the weights of the sliders. If all are zero or all have their initial values, resets the mixture."""
         weights = tuple(slider.value for slider in sliders)
         state.weights = None if weights == initial or not any(weights) else weights
         show_shares()

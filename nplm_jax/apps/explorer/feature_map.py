@@ -38,8 +38,8 @@ class FeatureMap(NamedTuple):
 def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
     """Places the most frequent words with t-SNE, so words with similar features (by cosine) are close together.
 
-    Every other word is between the most similar frequent words. If there are one or two features or fewer than four
-    words, the first two features are the coordinates.
+    Every other word is placed between the frequent words that are most similar to it. If there are one or two features
+    or fewer than four words, the first two features are the coordinates.
 
     Raises:
         BadInput: scikit-learn is not installed.
@@ -80,7 +80,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
     hidden = {'show': False}
     axis = {'min': 'dataMin', 'max': 'dataMax', 'nameLocation': 'middle', 'nameGap': 8}
     axis |= dict.fromkeys(('axisLabel', 'axisTick', 'splitLine', 'axisLine'), hidden)
-    # Zooming requires two fingers or Ctrl, so the wheel still scrolls the page over the map.
+    # Zooming requires two fingers or Ctrl, so the wheel still scrolls the page while the pointer is over the map.
     zoom = {'type': 'inside', 'zoomOnMouseWheel': 'ctrl', 'preventDefaultMouseMove': False}
     return {
         'animationDuration': 300,

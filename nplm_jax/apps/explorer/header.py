@@ -11,11 +11,11 @@ from nplm_jax.utils.packages import OptionalPackage
 ui = OptionalPackage('nicegui.ui', 'explore')
 TITLE = 'nplm-jax explorer'
 KEYS = {
-    '1 … 9, 0': 'append a word of the framed list',
+    '1 … 9, 0': 'append a word from the framed list',
     '← →': 'switch to the list of another model',
-    'Backspace': 'drop the last word',
+    'Backspace': 'delete the last word',
     '/': 'go to the text field; Esc leaves it',
-    '↑ ↓': 'in the text field: choose a word of the framed list',
+    '↑ ↓': 'in the text field: choose a word from the framed list',
     'Enter': 'in the text field: append the chosen word',
 }
 NEXT_THEME = {None: False, False: True, True: None}  # values of `ui.dark_mode`; None follows the system
@@ -32,7 +32,7 @@ def build_header(models: LoadedModels) -> None:
             text = f'Predictions of models trained on {corpus}, {unit} by {unit}. Vocabulary: {vocabulary}.'
             ui.label(text).classes('quiet')
         _icon_button('link', 'copy a link to this view', _copy_link)
-        _icon_button('keyboard', 'keys', _keys().open).classes('keys')
+        _icon_button('keyboard', 'keyboard shortcuts', _keys().open).classes('keys')
         _theme_button()
 
 
@@ -50,7 +50,7 @@ def _copy_link() -> None:
 def _keys() -> Any:
     """Returns the closed dialog that lists the keyboard shortcuts."""
     with ui.dialog() as dialog, ui.element('div').classes('panel'):
-        parts.tagged('h2', 'Keys')
+        parts.tagged('h2', 'Keyboard shortcuts')
         with ui.element('div').classes('grid gap-x-4 gap-y-2 items-baseline').style('grid-template-columns: auto 1fr'):
             for key, action in KEYS.items():
                 parts.tagged('kbd', key).classes('justify-self-start')

@@ -28,7 +28,7 @@ class ExplorerPage:
         models: The models.
         kind: The tokenization, as in `words.reading`.
         state: The visitor's choices.
-        maps: Network name -> map of its features.
+        maps: Network name -> map of the network's features.
         beginnings: Example texts.
         score: Scores a text.
         scores: The scores of the text that the page shows.
@@ -73,8 +73,8 @@ class ExplorerPage:
                 self.text_field.on('keydown.up.prevent', lambda: self._light(self.lit - 1))
                 self.text_field.on('keydown.enter.prevent', lambda: self._append_row(self.lit))
                 self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
-                drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
-                drop.props('flat no-caps aria-label="drop the last word"').classes('drop')
+                drop = ui.button('delete the last word', icon='backspace', on_click=self.drop_last_word)
+                drop.props('flat no-caps aria-label="delete the last word"').classes('drop')
             self.examples = ui.element('div').classes('contents')
             parts.refill(self.examples, self.show_examples)
 
@@ -83,7 +83,7 @@ class ExplorerPage:
         if self.models.vocabulary.tokenizer.is_lossless:
             hint = r'Click a token to append it. ␣ is a space, \n a line end, <0xE4> a byte of a character.'
         with parts.panel('Most likely next words', hint):
-            keys = 'Or press its key. Esc leaves the text field; / returns to it.'
+            keys = 'You can also press the key before a word. Esc leaves the text field; / returns to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
             if len(self.models.models) > 1:
                 build_weights(self.models, self.state, self._show_predictions)
@@ -95,7 +95,7 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        zoom = 'Zoom with Ctrl and the wheel, or with two fingers.'
+        zoom = 'Zoom with Ctrl and the mouse wheel, or with two fingers.'
         hint = f'Words with similar uses are close together. Click or type a word. {zoom}'
         with parts.panel('Nearest neighbours by word features', hint):
             with ui.element('div').classes('split'):
@@ -110,7 +110,7 @@ class ExplorerPage:
                     self.source.on_value_change(self._draw_map)
                     self.chart = ui.echart({}, lambda point: self.select_word(point.name), renderer='svg')
                     self.chart.classes('map')
-                    # Without Ctrl, the wheel scrolls the page. ECharts would capture it even when it does not zoom.
+                    # Without Ctrl, the wheel scrolls the page. ECharts would capture its events even without zooming.
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
 
@@ -203,7 +203,7 @@ class ExplorerPage:
         self.set_text(view.append(self.models, self.tokenize(), self.state.text, word))
 
     def drop_last_word(self) -> None:
-        """Drops the last word of the text."""
+        """Deletes the last word of the text."""
         self.set_text(cutting.drop_last(self.models.vocabulary.tokenizer, self.state.text))
 
     def select_word(self, word: str) -> None:
@@ -272,7 +272,7 @@ class ExplorerPage:
         self.save_link()
 
     def _append_row(self, row: int) -> None:
-        """Appends a word of the framed list, if the list has this row and belongs to the current text."""
+        """Appends a word from the framed list if the list has this row and belongs to the current text."""
         if self.tokenize() != self.scores.words:
             return
         words = self.predictions[self.state.model].next_words

@@ -34,7 +34,7 @@ def _component(file: str) -> Any:
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
     """Shows rows of clickable words as one element, which the browser lays out.
 
-    With one element per word, the server would take ten times as long as the models.
+    With one element per word, the server would need ten times as much time as the models.
 
     Args:
         file: The Vue component, which emits `choose` with the position of a clicked word.
@@ -177,7 +177,7 @@ def word_card(
         title: The title of the list.
         subtitle: A remark below the title.
         words: The words with their numbers, 0 to 1.
-        describe: Formats a number.
+        describe: A function that formats a number.
         on_click: Called with a clicked word.
         classes: CSS classes of the card.
         keys: The keys of the first words.

@@ -1,6 +1,6 @@
 """Web server of the explorer's page and the tour, which are FastAPI applications.
 
-A lock lets one request at a time compute, in a thread outside the event loop.
+A lock ensures that only one request computes at a time. Computations run in a thread outside the event loop.
 """
 
 import asyncio

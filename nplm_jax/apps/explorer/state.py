@@ -1,4 +1,4 @@
-"""State of the explorer's page. The address of the page stores and restores it."""
+"""State of the explorer's page, which is stored in the address of the page."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ def _shorter(most: int) -> Check:
 
 @dataclasses.dataclass
 class PageState:
-    """The choices of a visitor. A browser may send any value; setting an invalid one raises BadInput.
+    """The choices of a visitor. A browser may send any value; setting an invalid value raises BadInput.
 
     Attributes:
         text: The text.
@@ -60,7 +60,7 @@ class PageState:
         super().__setattr__(name, value)
 
     def to_query(self) -> str:
-        """Returns the query of a link, which lists the values that differ from a new page."""
+        """Returns the query of a link, which lists the values that differ from those of a new page."""
         new = PageState()
         query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:

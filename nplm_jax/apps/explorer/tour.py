@@ -44,7 +44,8 @@ class Snapshot(NamedTuple):
     """The network of one checkpoint.
 
     Attributes:
-        network: The network with the parameters of the best validation so far, or the initial ones before the first.
+        network: The network with the parameters of the best validation so far; before the first validation, with the
+            initial parameters.
         step: The update number of the checkpoint; None for a packed model.
         best_step: The update number of the best validation, 0 before the first; None for a packed model.
         units: Sign -> for each hidden unit, the words whose scores increase most when the unit has this sign.
@@ -115,7 +116,7 @@ class Tour:
     def reload(self) -> None:
         """Loads the newest checkpoint if it is newer than the loaded one. Skips unreadable checkpoints."""
         if newest_step(self.folder) not in (None, self.snapshot.step):
-            with contextlib.suppress(BadInput, OSError):  # training has just deleted it
+            with contextlib.suppress(BadInput, OSError):  # training may have deleted the checkpoint
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
@@ -164,8 +165,8 @@ class Tour:
         return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:
-        """Returns the learning curve of the run, at most MAX_POINTS per split, and the progress of the run."""
-        finished = catalog.is_finished(self.folder)  # read before the log, whose later lines appear at the next call
+        """Returns the learning curve of the run, at most MAX_POINTS points per split, and the progress of the run."""
+        finished = catalog.is_finished(self.folder)  # read before the log, so that lines added later are not missed
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
         answer = {'checkpoint': self.snapshot.step, 'finished': finished, 'step': last['step'], 'epoch': last['epoch']}
@@ -192,8 +193,8 @@ class Tour:
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
         """Returns the contexts of an n-gram table with their followers, longest first, and the order of each word.
 
-        The order is the length of the longest n-gram of the table that ends with the word after this context; None if
-        the model has no table.
+        The order of a word is the length of the longest n-gram in the table that consists of the end of the context and
+        this word; None if the model has no table.
         """
         if not isinstance(model, BackoffModel):
             return [], [None] * len(ids)

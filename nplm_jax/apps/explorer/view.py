@@ -1,4 +1,6 @@
-"""Data of the explorer's page: next words, surprisals, explanations and samples. Does not require the page.
+"""Data of the explorer's page: next words, surprisals, explanations and samples.
+
+This module does not depend on the page.
 
 Dims: T words of the text, K words listed, M models, V vocabulary.
 """
@@ -114,7 +116,7 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model, the mixture first if there are several, without running a model.
+    """Returns the predictions of each model without running it. If there are several models, the mixture comes first.
 
     Args:
         models: The models.
@@ -194,7 +196,7 @@ def examples(models: LoadedModels, k: int = 4) -> list[str]:
 def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
     """Appends a word, as returned by `models.show`, to a text.
 
-    If the token is a part of a character, the most likely next tokens of the mixture complete it.
+    If the token is a part of a character, the most likely next tokens of the mixture complete the character.
 
     Args:
         models: The models.
@@ -215,7 +217,7 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
 
 def describe_probability(p: float) -> str:
-    """Formats a probability in per cent, or as `1 in N` below 0.1%."""
+    """Formats a probability as a percentage, or as `1 in N` below 0.1%."""
     if p >= 0.001:
         return f'{p:.1%}'
     return f'1 in {1 / p:,.0f}' if p > 0 else 'never'
@@ -242,7 +244,10 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V. Cached, so changing mixture weights runs no model."""
+    """Returns log P of all words after a text, float64, V.
+
+    Results are cached, so the models do not run again when the mixture weights change.
+    """
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 

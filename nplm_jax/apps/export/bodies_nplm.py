@@ -1,9 +1,9 @@
 """Window and recurrent bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims.
 
-A body processes texts incrementally. Its state is a tuple of tensors with one row per text. It has three members:
-`width`, the number D of output features; `start`, the initial state; and `forward`, which maps the features of T words
-to the output features that predict the next word at each position. The first call must include the N rare-word symbols
-before each text. Later calls continue from a state and receive only new words.
+A body processes texts incrementally. Its state is a tuple of tensors with one row per text. A body has three members:
+`width` is the number D of output features, `start` returns the initial state, and `forward` maps the features of T
+words to the output features that predict the next word at each position. The first call must include the N rare-word
+symbols before each text. Later calls continue from a state and receive only new words.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Recurrent(nn.Module):
 
 
 class WindowLstm(nn.Module):
-    """An LSTM that processes each window of N words from a zero state. The state is the same as for `Window`."""
+    """An LSTM that processes each window of N words from a zero state. The state of the body is that of `Window`."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()

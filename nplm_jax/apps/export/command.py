@@ -6,17 +6,17 @@
 Formats:
     arpa         back-off n-gram models, for KenLM and SRILM, with seven digits, <rare> as <unk>, and <p> as <s> and
                  </s>; KenLM's score of a line equals that of `nplm score --end`
-    word2vec     word features of a network as text, or binary if FILE ends in .bin
+    word2vec     word features of a network in text format, or in binary format if FILE ends in .bin
     npz          all arrays, named by the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
     safetensors  the same arrays, with words and config as metadata (pip install safetensors)
-    onnx         a network for any ONNX runtime, which maps the next word of each stream and a state to the
+    onnx         a network for any ONNX runtime; the graph maps the next word of each stream and a state to the
                  log-probabilities of all words and the next state; --int8 rounds its matrices to 8 bits (see
                  docs/howto/export.md for the required packages)
     hf           a folder for Hugging Face transformers: a causal language model of any network family of nplm_jax, with
                  an incremental `generate`, a tokenizer and a model card (pip install safetensors tokenizers); if line
                  ends are tokens, start a text with bos_token_id of generation_config.json
 
-Prints the file and its size.
+Prints the path and the size of the output.
 """
 
 import argparse
@@ -41,9 +41,7 @@ def define(parser: Parser) -> None:
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='export format; required')
     parser.add_output('file, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
-    parser.add_switch(
-        '--int8', "with --to=onnx: quantize the matrices to 8 bits by ONNX Runtime's dynamic quantization"
-    )
+    parser.add_switch('--int8', "with --to=onnx, quantize the matrices to 8 bits (ONNX Runtime's dynamic quantization)")
 
 
 def main(flags: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Configuration of the networks of nplm-jax in PyTorch; see modeling_nplm.py."""
+"""Configuration of nplm-jax networks in PyTorch; see modeling_nplm.py."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class NplmConfig(PretrainedConfig):
         tied: Whether the word features are also the output matrix.
         projected: For tied networks, whether the output features are projected to the width of the word features.
         layers: The number of layers; unused by nplm.
-        window: For residual, the number of last words whose features are inputs.
-        averages: For residual, the number of scaled averages of older words that are inputs.
+        window: For residual, the number of most recent words whose features are inputs.
+        averages: For residual, the number of scaled averages of older words that are also inputs.
         expansion: For residual, transformer and transformer_n, the inner width of a layer, as a multiple of h.
         rounds: For mogrifier, the number of gating rounds before each word.
         heads: For transformer and transformer_n, the number H of attention heads.

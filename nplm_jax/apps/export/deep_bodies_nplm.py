@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x: the last words, the mean of as many words before them, then of twice as many, ...
+    """Residual layers over x: the last words, the mean of as many words before them, the mean of twice as many, ...
 
     A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
     B x (window * 2**averages - 1) x M.
@@ -81,8 +81,8 @@ class Attention(nn.Module):
 
         Args:
             z: The inputs, B x T x K.
-            keys: The keys of S previous words, B x S x H x (K / H). They have no rotary embedding yet, which keeps
-                angles small.
+            keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, which
+                keeps the angles small.
             values: The values of these words, B x S x H x (K / H).
             seen: The attention mask, B x T x (S + T).
             num_words: The number of words in each text, without padding on the right, B.

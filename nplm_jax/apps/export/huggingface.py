@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the folder. The last file is config.json.
+    """Writes the folder. config.json is written last.
 
     Args:
         model: A network with a softmax over all words.
@@ -64,7 +64,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
-        # Sets only ids, because special tokens would be dropped from decoded texts and recognised in ordinary text.
+        # Sets only ids, because special tokens would be dropped from decoded texts and recognized in ordinary text.
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
@@ -129,7 +129,7 @@ def _transformer(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _layers(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Returns the parameters named layers.layer_I.LETTER."""
+    """Returns the parameters of the layers by their PyTorch names; `arrays` names them layers.layer_I.LETTER."""
     tensors = {}
     for name, array in arrays.items():
         if name.startswith('layers.'):

@@ -1,4 +1,4 @@
-"""Networks of nplm-jax in PyTorch, for Hugging Face transformers.
+"""PyTorch versions of nplm-jax networks, for Hugging Face transformers.
 
 `nplm export RUN --to=hf` copies this file and its imports, which require only PyTorch and transformers. The networks
 have no dropout, even in further training.

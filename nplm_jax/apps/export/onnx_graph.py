@@ -45,9 +45,9 @@ def write_onnx(
     """Writes a network as an ONNX graph. Requires the package jax2onnx.
 
     The inputs are `ids`, int64, S, the next word of each stream, and the arrays `state.*`. The outputs are
-    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, the inputs `state.*` of the next call. S is
-    dynamic. A text starts with the rare-word symbol, id 0. The metadata contain `words`, `config` and `state` as JSON.
-    `state` gives the shape, type and fill value of each initial state.
+    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, which are the inputs `state.*` of the next call.
+    S is dynamic. A text starts with the rare-word symbol, id 0. The metadata contain `words`, `config` and `state` as
+    JSON. `state` gives the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
@@ -79,7 +79,7 @@ def write_onnx(
 
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Converts a network. Returns the onnx.ModelProto, and state input -> its shape, type and initial value."""
+    """Converts a network. Returns the onnx.ModelProto, and the shape, type and initial value of each state input."""
     jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
@@ -96,7 +96,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
             output_names=[LOG_PROBABILITIES, *names[NEXT]],
         )
     graph_ids = proto.graph.input[0]
-    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # the type of tokenizers
+    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as returned by tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
     _move_matrices_right(proto.graph)
     proto.producer_name = 'nplm-jax'

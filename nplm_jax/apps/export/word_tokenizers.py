@@ -25,7 +25,7 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 
 
 def special_tokens(known: Collection[str]) -> dict[str, str]:
-    """Returns role -> special token of a tokenizer.
+    """Returns the special tokens of a tokenizer by role.
 
     A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has none, a text
     starts with <rare>, which fills the context of the first word.
@@ -42,8 +42,8 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     """Returns a tokenizer equivalent to `ours`. The kind `whitespace` expects text with punctuation split off.
 
     Like `ours`, it drops boundary tokens in a text, except `bos_token` at its beginning and `eos_token` at its end,
-    which users of transformers add without a space. It does not recognise proper nouns, so a text must
-    already contain <proper> in their place.
+    which users of transformers add without a space. It does not recognize proper nouns, so a text must already contain
+    <proper> in their place.
 
     Args:
         ours: The tokenizer of the run.
@@ -90,7 +90,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
 def _quotes(known: Collection[str], kind: str) -> dict[str, str]:
     """Returns replacements for apostrophes and quotation marks that do not occur in the vocabulary.
 
-    Equivalent to `words.match_quotes` for vocabularies with a single form of each mark.
+    The replacements are equivalent to `words.match_quotes` for vocabularies with a single form of each mark.
     """
     characters = {c for word in known for c in word}
     has_brown = kind == 'whitespace' and '``' in known and '"' not in known

@@ -22,7 +22,7 @@ _TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
 def parts_of_speech() -> dict[str, str]:
     """Returns word -> most frequent part of speech, for all lower-cased words of the Brown corpus.
 
-    Possessives count as their noun. Foreign words have the part of speech in their tag.
+    A possessive counts as its noun. A foreign word has the part of speech in its tag.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(brown.tagged_texts()).split():

@@ -4,11 +4,11 @@
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
-The default words are the five most frequent nouns, verbs, adjectives and adverbs according to Brown's tags, or the
-twenty most frequent words of other corpora. Special tokens such as <p> are omitted, as in maps. For runs with
-subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house` always means
-` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require
-scikit-learn.
+For Brown, the default words are the five most frequent words of each of four parts of speech: nouns, verbs, adjectives
+and adverbs. For other corpora, they are the twenty most frequent words. Special tokens such as <p> are omitted, as in
+maps. For runs with subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house`
+always means ` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
+require scikit-learn.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
     """Returns the ids of the most frequent tagged words or, without tags, of the most frequent words.
 
-    Excludes special tokens.
+    Special tokens are excluded.
     """
     if kinds:
         return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]

@@ -53,7 +53,7 @@ def write_projector(
 ) -> None:
     """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
 
-    projector.tensorflow.org requires the first two, `tensorboard --logdir` all three.
+    projector.tensorflow.org requires the first two files; `tensorboard --logdir` requires all three.
 
     Args:
         vocabulary: The words and their counts.

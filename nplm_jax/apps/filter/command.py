@@ -13,8 +13,8 @@ A document is a row of a .jsonl or .parquet file, with its text in the column --
 --documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
 .zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
 --end also scores line ends, as KenLM and CCNet do. Documents without words are counted and dropped. Documents without
-known words have an infinite perplexity, so --below never keeps them. Memory use covers the model, about 100,000 words
-or the longest document, and 8 bytes per document.
+known words have an infinite perplexity, so --below never keeps them. The command needs memory for the model, for about
+100,000 words or the longest document, and for 8 bytes per document.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def main(flags: argparse.Namespace) -> None:
     require(has_columns, '--field', flags.field, 'needs .jsonl or .parquet; text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}
     if 0 < len(outputs) < len(files):
-        print(f'already there: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
+        print(f'output already exists: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
         if not any(bound and bound.is_share for bound in bounds):
             files = list(outputs)
     for file in files:

@@ -18,7 +18,7 @@ _BAR = 24  # length of the longest bar (characters)
 
 
 class Distribution:
-    """The perplexities of all documents (float64), and the documents with the lowest and highest."""
+    """The perplexities of all documents (float64), and the documents with the lowest and highest perplexities."""
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []

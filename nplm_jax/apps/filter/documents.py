@@ -1,4 +1,4 @@
-"""Reads documents in batches of bounded size, and writes selected documents in the same format.
+"""Reading of documents in batches of bounded size, and writing of selected documents in the same format.
 
 A document is a row of a .jsonl or .parquet file, or a line or paragraph of any other file. Text and .jsonl files may be
 compressed (.gz, .zst).
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 Write = Callable[[Batch, np.ndarray, np.ndarray], None]
-"""Writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
+"""A function that writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
 
 
 def kind_of(file: pathlib.Path) -> str:
@@ -148,7 +148,7 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
         if not (data := content.readline(_MAX_BYTES + 1)):
             return
         if len(data) > _MAX_BYTES:
-            raise BadInput(f'{file}:{number}', f'a line of more than {_MAX_BYTES:,} bytes')
+            raise BadInput(f'{file}:{number}', f'the line is longer than {_MAX_BYTES:,} bytes')
         _, line = next(decode_lines(file, data, number), (number, ''))
         yield line.removesuffix('\n')
 

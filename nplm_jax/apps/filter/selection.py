@@ -1,4 +1,7 @@
-"""Scoring of documents and selection by bounds. Dims: D documents of a batch."""
+"""Scoring of documents, and selection by bounds on their perplexity.
+
+Dims: D documents of a batch.
+"""
 
 import collections
 import dataclasses
@@ -26,7 +29,7 @@ Scored = Iterator[tuple[Batch, np.ndarray]]
 
 
 class Bound(NamedTuple):
-    """A perplexity, or a share of the documents."""
+    """A bound of the selection: a perplexity, or a share of the documents."""
 
     value: float
     is_share: bool
@@ -49,7 +52,7 @@ class Scorer:
         """Creates a scorer. Raises BadInput if line ends are scored and the model has no mark for them."""
         self.models, self.tokens = models, tokens
         self.end = models.vocabulary.decode(models.line_start.prefix) if end else []
-        require(bool(self.end) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
+        require(bool(self.end) or not end, '--end', True, 'requires the paragraph mark <p>, which the model lacks')
         reading(models.vocabulary.tokenizer, tokens)  # rejects --tokens before a file is read
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:

@@ -36,8 +36,8 @@ class EncodedPairs(NamedTuple):
         lines: The ids of each distinct sentence, int32, without boundary tokens.
         rows_Px2: The indices in `lines` of the good and the bad sentence of each pair.
         start: The unscored context of each sentence.
-        subsets: Name in SUBSETS -> mask of pairs, P. In `differing`, the `differing_words` must be in the vocabulary,
-            and in `full` all words.
+        subsets: Name in SUBSETS -> mask of pairs, P. The pairs in `differing` have all `differing_words` in the
+            vocabulary; the pairs in `full` have all words in the vocabulary.
     """
 
     lines: list[np.ndarray]

@@ -30,8 +30,8 @@ class LineStatistics(NamedTuple):
         rank_T: The rank of each token: 1 plus the number of more likely tokens, int64.
         entropy_before_T: The entropy of the distribution that predicts each token, float64, nats.
         entropy_after_T: The entropy of the distribution after each token, float64, nats.
-        log_groups_GxT1: Log P that the next token belongs to each group, before each token and after the last one,
-            float64, G x (T + 1), nats.
+        log_groups_GxT1: The log-probability that the next token belongs to each group, before each token and after the
+            last one, float64, G x (T + 1), nats.
     """
 
     log_p_T: np.ndarray
@@ -44,7 +44,7 @@ class LineStatistics(NamedTuple):
 def next_word_statistics(
     model: LanguageModel, lines: Arrays, prefixes: Arrays, vocabulary_size: int, groups: Arrays = ()
 ) -> list[LineStatistics]:
-    """Computes the statistics of independent lines. A prefix shared by several lines is processed once.
+    """Computes the statistics of independent lines. A prefix that several lines share is processed only once.
 
     Args:
         model: Any language model.

@@ -11,9 +11,9 @@ given.
 
 Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
 whose words are all in the vocabulary. With --region_good and --region_bad, also prints the mean surprisal of the bad
-region minus the surprisal of the good region, in bits, as in `nplm surprisal`. --output writes one row per pair: the
-columns of the table and, for each run, the surprisals of both sentences and regions, their differences, and whether the
-pair is correct, wrong or a tie.
+region minus that of the good region, in bits. The surprisals are those of `nplm surprisal`. --output writes one row per
+pair: the columns of the table and, for each run, the surprisals of both sentences and regions, their differences, and
+whether the pair is correct, wrong or a tie.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def define(parser: Parser) -> None:
     for name in ('good', 'bad'):
         help = f'column of the critical words of the {name} sentences, spelled as in the sentence; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    ties = 'how to count ties: half a correct pair (chance), wrong, or right (as in lm-evaluation-harness)'
+    ties = 'count ties as half a correct pair (half, chance level), as wrong, or as right (like lm-evaluation-harness)'
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
     parser.add_context('sentence')
     parser.add_output('.csv, .tsv or .parquet with one row per pair; default: none')
@@ -117,7 +117,7 @@ def read(
     flags = '--good', '--bad', '--group', '--region_good', '--region_bad'
     for flag, name in zip(flags, (good, bad, group, *regions)):
         if name:
-            tables.check_has(columns, path, flag, name, f'; {flag}=COLUMN names another')
+            tables.check_has(columns, path, flag, name, f'; choose another column with {flag}=COLUMN')
     require(good != bad, '--bad', bad, 'is also given for --good; choose another column')
     pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
     if not pairs:

@@ -8,10 +8,11 @@ reading times. The rows of an item must be adjacent and in reading order. An emp
 
 The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
 word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
-regression adds the surprisals of the word and the two preceding words. Both regressions are centred by item and
-cross-validated over items. The gain is the difference in held-out log-likelihood per word, in thousandths of a nat,
-with a 95% bootstrap interval over items. The analysis excludes words without a time, the first three words of each
-item, the first and last word of each sentence, and words that are unknown or follow an unknown word.
+regression adds the surprisals of the word and the two preceding words. Times and predictors are centred by item, and
+both regressions are cross-validated over items. The gain is the difference in held-out log-likelihood per word, in
+thousandths of a nat, with a 95% bootstrap interval over items. The analysis excludes words without a time, the first
+three words of each item, the first and last word of each sentence, and words that are unknown or follow an unknown
+word.
 
 With --item=item,condition, each condition is a separate text. The conditions of an item stay in the same fold and are
 resampled together. With --item=item,reader, the table has one row per word and reader, and times are not averaged over
@@ -152,7 +153,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
 def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
     """Returns a column as numbers; nan for missing values."""
-    tables.check_has(stimuli.columns, name, flag, column, f'; {flag}=COLUMN names another')
+    tables.check_has(stimuli.columns, name, flag, column, f'; choose another column with {flag}=COLUMN')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
         is_missing = cell is None or str(cell).strip().lower() in _MISSING
@@ -166,7 +167,7 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
 
 
 def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], models: Sequence[str]) -> Predictors:
-    """Returns the predictors of the words selected by `gains.choose_words` that have no missing values.
+    """Returns the predictors of the words that `gains.choose_words` selects and that have no missing values.
 
     Args:
         table: The words.

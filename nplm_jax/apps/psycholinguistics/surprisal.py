@@ -6,8 +6,8 @@
 
 Reads a table with one row per word and the columns item, zone and word. The rows of an item must be adjacent and
 ordered by zone. With --sentence, the table has one row per item. A table is a .tsv, .csv (separated by commas or
-semicolons), .parquet or .jsonl file. Without --table, reads items from stdin, one per line or, if there are empty
-lines, separated by empty lines. Items are scored independently. For a table with one row per word and reader, give
+semicolons), .parquet or .jsonl file. Without --table, reads items from stdin: one item per line or, if there are empty
+lines, one item between empty lines. Items are scored independently. For a table with one row per word and reader, give
 --item=item,reader.
 
 Writes the table with additional columns: the word's tokens, length and log frequency, whether it is in the vocabulary,

@@ -26,7 +26,7 @@ _SNIFFED_CHARACTERS = 2**16
 
 
 def find_output(output: str) -> pathlib.Path | None:
-    """Returns the path of --output, or None if it is empty. Raises BadInput unless its suffix is in WRITTEN."""
+    """Returns the path of --output, or None if the flag is empty. Raises BadInput unless the suffix is in WRITTEN."""
     return _find('--output', output, WRITTEN) if output else None
 
 
@@ -133,7 +133,7 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
 
 
 def _find_separator(text: str, default: str) -> str:
-    """Detects the separator of a table: the one whose count in the header recurs in the most lines.
+    """Detects the separator of a table: the character whose count in the header recurs in the most lines.
 
     Reads only the first lines and ignores quoted text. Returns the default if the header has no separator, as in a
     table with one column.

@@ -6,7 +6,7 @@
     nplm generate runs/NAME --open
 
 Trains a small window network (the paper's architecture) on the characters of the training words outside the run's
-vocabulary, in a minute or less, and saves it in runs/NAME/spelling. The same command resumes an interrupted training.
+vocabulary, in a minute or less, and saves it in runs/NAME/spelling. The same command resumes interrupted training.
 --family selects another model.family; modified_kneser_ney trains in a second. The probability of an out-of-vocabulary
 word w is then
 

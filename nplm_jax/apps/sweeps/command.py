@@ -1,4 +1,4 @@
-"""Runs sweeps over one or several configs, with a table and a figure of the results.
+"""Runs a sweep over one or several configs, and summarizes the results in a table and a figure.
 
     nplm sweep brown
     nplm sweep brown:mlp9 brown:mlp9,lstm brown:kneser_ney_5
@@ -6,10 +6,11 @@
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
 Trains one run for every combination of the values in KEY=VALUE,VALUE,..., each in its own folder. Without such
-arguments, trains every point that sweep() in the config file yields. With several configs, trains each and compares
-them. --vectorize trains points together if they differ only in seed, learning rate or decay. --launcher=local or slurm
-runs the points as processes or jobs, and --jobs limits how many run at once. The same command resumes a stopped sweep.
-Prints a table of perplexities and marks the run with the best validation perplexity.
+arguments, trains every point that sweep() in the config file yields. If several configs are given, trains and compares
+them. --vectorize trains points together if they differ only in seed, learning rate or decay. --launcher=local runs the
+points as processes on this machine, and --launcher=slurm as SLURM jobs; --jobs limits the number of concurrent points.
+The same command resumes a stopped sweep. Prints a table of perplexities and marks the run with the best validation
+perplexity.
 """
 
 import argparse

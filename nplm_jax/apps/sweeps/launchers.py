@@ -33,7 +33,7 @@ class Job(NamedTuple):
     Attributes:
         name: The name of the run.
         folder: The folder of the run.
-        command: launch.py and its flags, for one process.
+        command: The command line of one process: launch.py and its flags.
     """
 
     name: str
@@ -42,13 +42,13 @@ class Job(NamedTuple):
 
 
 class _Process:
-    """A process of a job. submitit calls it in the job, and calls `checkpoint` shortly before the time limit."""
+    """A process of a job. submitit calls the object in the job, and its `checkpoint` shortly before the time limit."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
 
     def __call__(self) -> None:
-        """Runs the command. After a failure it leaves no submitit result, because SLURM may restart the job."""
+        """Runs the command. A failed process leaves no submitit result, because SLURM may restart the job."""
         import submitit
 
         job = submitit.JobEnvironment()
@@ -164,7 +164,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
     try:
         executor = submitit.AutoExecutor(logs, launcher, slurm_max_num_timeout=_UNLIMITED)
     except RuntimeError:
-        problem = 'srun not found; run this where SLURM is installed, or use --launcher=local'
+        problem = 'srun not found; run the command on a machine with SLURM, or use --launcher=local'
         raise BadInput('--launcher', problem, value=launcher) from None
     executor.update_parameters(
         nodes=nodes,
@@ -205,7 +205,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
 
 
 def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
-    """Returns the jobs that have ended. SLURM jobs end when they leave the queue; accounting may be unavailable."""
+    """Returns the jobs that have ended: for SLURM, those no longer in the queue, because accounting may be missing."""
     if is_local:
         return [job for job, submitted in running.items() if submitted.done()]
     queue = _read_queue()

@@ -31,12 +31,12 @@ _FINISHED = TrialState.COMPLETE, TrialState.PRUNED
 
 
 class _Lost(BaseException):
-    """Another process has taken over this process's trial. Optuna does not record a BaseException."""
+    """The loss of this process's trial to another process. Optuna does not record a BaseException."""
 
 
 @dataclasses.dataclass
 class Report:
-    """Reports each validation of a run to its trial and decides whether to prune it.
+    """Callback that reports each validation of a run to the run's trial and decides whether to prune the trial.
 
     Trials are compared at the same number of validations, because numbers of updates are not comparable between batch
     sizes.
@@ -50,7 +50,7 @@ class Report:
     known: Mapping[int, float]
 
     def __call__(self, progress: Progress, schedule: Schedule) -> bool:
-        """Returns whether to stop the run, because the trial is pruned or another process has taken it over."""
+        """Returns whether to stop the run because the trial is pruned or another process has taken the trial over."""
         number = -(-progress.step // schedule.evaluate_every)
         with contextlib.suppress(UpdateFinishedTrialError):
             if number not in self.known:
@@ -195,7 +195,7 @@ class Search:
         try:
             return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
         except UpdateFinishedTrialError:
-            print(f'{name}: heartbeats were missing; another process continues it', file=sys.stderr, flush=True)
+            print(f'{name}: heartbeats were missing; another process continues the trial', file=sys.stderr, flush=True)
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:

@@ -101,7 +101,7 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
     """Raises BadInput if a study belongs to another config or search space."""
     there, now = recorded['config'], identity['config']
     keys = sorted(key for key in there.keys() | now.keys() if there.get(key) != now.get(key))
-    different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]
+    different = [f'{key} is {there.get(key)!r} in the database and {now.get(key)!r} now' for key in keys]
     if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
     problem = f'the database holds another study named {name} ({"; ".join(different)})'

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
 ENVIRONMENT = 'NPLM_STORAGE'  # environment variable with the URL; --storage takes precedence
-HEARTBEAT = 60  # seconds; a trial is retried if its process sends no heartbeat for twice as long
+HEARTBEAT = 60  # seconds; a trial is retried if its process sends no heartbeat for twice this time
 MAX_RETRIES = 3  # maximum number of retries of a trial
 _TIMEOUT = 10  # connection timeout (seconds)
 _PLAIN = re.compile(r'[^\s=?#@;]*')

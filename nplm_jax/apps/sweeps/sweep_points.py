@@ -59,7 +59,7 @@ def load_points(path: str, config: Config) -> Points:
 
     Raises:
         BadInput: The file has no sweep(), a point has an unknown key, two points have the same name, or no point is
-            possible. No run has started by then.
+            possible. The error is raised before any run starts.
     """
     try:
         sweep = runpy.run_path(path).get('sweep')
@@ -103,8 +103,8 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
         config: The config that the points change.
 
     Raises:
-        BadInput: A key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
-            by then.
+        BadInput: A key is unknown or given twice, a value has a wrong type, or no point is possible. The error is
+            raised before any run starts.
     """
     flat, values = flatten(config), dict[str, list[Any]]()
     for axis in axes:

@@ -27,7 +27,7 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks the points that an earlier start began, before any point runs. All points must use the same text.
+    """Checks, before any point runs, the points that an earlier command started. All points must use the same text.
 
     Args:
         points: The points of the sweep.
@@ -62,7 +62,7 @@ def run(
         folder: The folder of the sweep.
         command: The command line, for the results.
         vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
-        failures: Name -> a word for each additional point, which cannot run; see `write_table`.
+        failures: Name -> a word for each additional point that cannot run; see `write_table`.
 
     Returns:
         The table of all points; see `write_table`.

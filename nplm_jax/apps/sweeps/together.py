@@ -25,8 +25,8 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         all_settings: The settings of each run.
 
     Returns:
-        Groups of indices into `all_settings`, ordered by their first index. Runs on several devices and count-based
-        models each form their own group.
+        Groups of indices into `all_settings`, ordered by their first index. Every run on several devices and every
+        count-based model forms a group on its own.
     """
     members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):

@@ -197,7 +197,7 @@ def test_the_best_of_each_text_is_its_own():
 
 
 def test_a_folder_without_runs(tmp_path, nplm_command, lines):
-    assert nplm_command('runs', tmp_path)[0] == [f'{tmp_path}: holds no run']
+    assert nplm_command('runs', tmp_path)[0] == [f'{tmp_path}: contains no runs']
     with pytest.raises(SystemExit):
         cli.main(['runs', '/nowhere'])
     assert lines()[1][0].startswith("DIR='/nowhere': ")

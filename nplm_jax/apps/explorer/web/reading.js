@@ -1,4 +1,4 @@
-// The text once for each model, each word coloured by its surprisal. A click emits `choose` with the word's place.
+// Shows the text once for each model, with words coloured by surprisal. A click emits `choose` with the word's position.
 export default {
   props: { rows: Array },
   emits: ["choose"],

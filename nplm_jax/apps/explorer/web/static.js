@@ -1,6 +1,6 @@
-// The tour in one file: computes the network of nplm_jax/models/nplm.py from `model`, the arrays in the page.
+// Computes the network of nplm_jax/models/nplm.py for the tour in one file. `model` contains the arrays in the page.
 const { model } = globalThis;
-const single = Float32Array.from({ length: 65536 }, (_, half) => {  // of each float16, by its bits
+const single = Float32Array.from({ length: 65536 }, (_, half) => {  // the value of each float16, indexed by its bits
   const sign = half >> 15 ? -1 : 1, exponent = (half >> 10) & 31, fraction = half & 1023;
   return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
 });
@@ -10,7 +10,7 @@ const arrays = Object.fromEntries(Object.entries(model.arrays).map(([name, { val
 }));
 const [V, M] = model.arrays.C_VxM.shape, N = model.reach, ids = new Map(model.words.map((word, i) => [word, i]));
 
-// The matrix times x, for each row: rows x columns.
+// Returns the product of a matrix, stored row by row, and the vector x.
 const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.length }, (_, row) => {
   let sum = 0;
   for (let i = 0, at = row * x.length; i < x.length; i++, at++) sum += matrix[at] * x[i];
@@ -19,7 +19,7 @@ const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.lengt
 
 const find = (word) => ids.get(word) ?? ids.get(word.toLowerCase());
 
-// Words of a text: what spaces separate, without the punctuation around it where that is no word of the vocabulary.
+// Splits a text at white space. Strings that are not in the vocabulary are also split at punctuation.
 const tokenize = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean).flatMap((part) =>
   find(part) !== undefined ? [part] : part.match(/[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{M}\p{N}]+)*|./gu));
 

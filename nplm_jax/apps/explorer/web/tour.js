@@ -1,4 +1,4 @@
-// The tour: asks for the numbers of the typed context and draws them. Words are set as text, never as HTML.
+// Requests the numbers for the typed context and draws them. Words are inserted as text, never as HTML.
 const at = (id) => document.getElementById(id);
 const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p > 0 ? `1 in ${Math.round(1 / p).toLocaleString("en")}` : "never");
 let shown = null, units = null, chosen = 0, asked = 0, current = false;
@@ -9,7 +9,7 @@ function make(tag, props = {}, ...children) {
   return element;
 }
 
-// The colour of a number: blue below zero, orange above, stronger the further away.
+// Colours an element by a number: blue below zero, orange above zero, and stronger for larger magnitudes.
 function paint(element, value, scale) {
   const share = Math.round(100 * Math.min(Math.abs(value) / (scale || 1), 1));
   element.style.background = `color-mix(in srgb, var(--${value < 0 ? "minus" : "plus"}) ${share}%, var(--zero))`;
@@ -61,7 +61,7 @@ function choose(k) {
   const raised = units?.[value < 0 ? "negative" : "positive"][k]?.join(", ") ?? "…";
   at("unit").replaceChildren(
     make("div", { textContent: `Unit ${k + 1} is ${value.toFixed(2)}. Each word adds: ${drives}` }),
-    make("div", { textContent: `It raises these scores most: ${raised}` }),
+    make("div", { textContent: `It raises the scores of these words most: ${raised}` }),
   );
 }
 
@@ -93,14 +93,14 @@ function drawNgram() {
       number(percent(row.network)), bar(row.network, largest))));
 }
 
-// All that the page asks: the numbers of a context, the words that the units raise, and the state of the training.
+// Requests of the page: the numbers for a context, the words whose scores the units raise, and the state of training.
 const get = async (path) => (await fetch(path)).json();
-const tour = globalThis.tour ?? {  // static.js has its own
+const tour = globalThis.tour ?? {  // static.js defines its own requests
   network: (text) => get(`network?${new URLSearchParams({ text })}`), units: () => get("units"), training: () => get("training"),
 };
 const silence = { error: "The tour does not answer; is it still running?" };
 
-// Shows what the network makes of the text, or why it cannot; `current` says which.
+// Shows the numbers for the text, or an error. `current` is true if the numbers belong to the text.
 async function ask() {
   const turn = ++asked;
   history.replaceState(null, "", `?${new URLSearchParams({ text: at("text").value })}`);

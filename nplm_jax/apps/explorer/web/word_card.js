@@ -1,4 +1,4 @@
-// A list of words, each before a bar as long as its number. A click emits `choose` with the word's row, from 0.
+// Shows a list of words, each with a bar proportional to its number. A click emits `choose` with the word's row, from 0.
 export default {
   props: { heading: String, subtitle: String, rows: Array },
   emits: ["choose"],

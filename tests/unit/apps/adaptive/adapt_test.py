@@ -91,7 +91,7 @@ def test_a_row_is_the_mixture_with_weights_of_the_validation_words(folders, nplm
 def test_a_table_for_readers(folders, nplm_command):
     shown, progress = nplm_command('adapt', folders / 'counts', '--methods=ngram_cache')
     assert [line.split('|')[1].strip() for line in shown[2:]] == ['counts', 'counts + n-gram cache']
-    assert progress == ['counts', 'n-gram cache: choosing', 'counts + n-gram cache']
+    assert progress == ['counts', 'n-gram cache: tuning', 'counts + n-gram cache']
 
 
 @pytest.mark.parametrize(
