@@ -28,7 +28,7 @@ def is_character(symbol: str) -> bool:
 
 
 def is_word(word: str) -> bool:
-    """Returns whether a string can be spelled: it is not empty and has no whitespace or unpaired surrogates."""
+    """Returns whether a string can be spelled, that is, has characters but no whitespace or unpaired surrogates."""
     return bool(word) and all(map(is_character, word))
 
 
@@ -38,7 +38,7 @@ def check_word(word: str) -> None:
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the words outside the vocabulary by split, in text order, with repetitions."""
+    """Returns, for each split, the words outside the vocabulary in text order, with repetitions."""
     types, type_ids_L = corpus.stream
     is_rare_K = np.array([word not in vocabulary.ids for word in types], bool)
     spans = {split: type_ids_L[span.start : span.stop] for split, span in corpus.splits.items()}
@@ -48,8 +48,8 @@ def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
 def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
-    `num_context` end symbols follow each word and precede the first. The context of a character therefore consists of
-    characters of its own word and end symbols. End symbols after the first are certain.
+    `num_context` end symbols follow each word and precede the first word. The context of a character therefore contains
+    only characters of its own word and end symbols. After the first end symbol of a word, the others are certain.
 
     Args:
         words: The words.

@@ -78,7 +78,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
 
 
 def identity(data: Dataset) -> str:
-    """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
+    """Returns the SHA-256 of a dataset's format number, ids, splits and words.
 
     The hash covers the following text, with the ids as little-endian int32 after the first line::
 

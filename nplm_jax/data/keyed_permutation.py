@@ -12,7 +12,7 @@ NUM_ROUNDS = 6
 
 
 def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
-    """Returns the elements of a permutation at some indices.
+    """Returns the elements of a permutation at the given indices.
 
     Args:
         indices: Indices below `size`, of any integer type.
@@ -33,7 +33,7 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
         return (left << half) | right
 
     blocks = encrypt(indices.astype(np.uint64))
-    while (outside := blocks >= size).any():  # a block has 4 * size values at most
+    while (outside := blocks >= size).any():  # blocks have at most 4 * size different values
         blocks[outside] = encrypt(blocks[outside])
     return blocks.astype(np.int64)
 

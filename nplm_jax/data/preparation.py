@@ -1,6 +1,6 @@
 """Tokenization of texts into one stream of words, in parallel for large texts.
 
-Tokenizers that learn from the text, for example its proper nouns, make a first pass over it.
+Tokenizers that learn from the text, for example to find its proper nouns, read the text once more beforehand.
 """
 
 import collections
@@ -63,7 +63,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer also names it
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # named by the cached tokenizer too
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
@@ -76,7 +76,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns the parallel map of local processes, or of a cluster, which uses a job in `folder`."""
+    """Returns a `map` that runs in local processes, or on a cluster with a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map

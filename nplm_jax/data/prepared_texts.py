@@ -1,8 +1,9 @@
 """Cache of large tokenized texts, with memory-mapped arrays.
 
-Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index of each
-word of the text, int32; its name depends on the code and on the sizes and times of the source files. `manifest.json`,
-written last, records the inputs. `tokens-*.i32` contains the id of each word in a vocabulary.
+Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index in this
+list of each word of the text, int32. The name of this file depends on the code and on the sizes and times of the source
+files. `tokens-*.i32` contains the id in a vocabulary of each word of the text. `manifest.json`, which is written after
+the words, records the inputs.
 """
 
 import contextlib
@@ -60,11 +61,11 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
     choices and file contents (SHA-256). An interrupted preparation is never used.
 
     Args:
-        choices: Everything that determines the words apart from code and file contents: the settings and paths.
+        choices: The settings and paths, which determine the words together with the code and the file contents.
         code: The digest of the tokenization code.
         files: The files.
-        make: Tokenizes the files. It is called with a function that appends type ids, and with the folder, where it
-            may keep JOB.
+        make: Tokenizes the files. It receives a function that appends type ids, and the folder, in which it may keep
+            JOB.
 
     Raises:
         BadInput: The cache is not writable, or a file changed while it was read.
@@ -80,7 +81,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
-    """Returns the vocabulary ids of a prepared text, int32, memory-mapped. The first call writes them to the cache.
+    """Returns the vocabulary ids of a prepared text as a memory-mapped int32 array. The first call writes the cache.
 
     Args:
         type_ids_L: The words, from `load_or_make`.

@@ -37,7 +37,7 @@ class HuggingFace:
         values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
         unknown: The token for unknown text, or ''.
-        marking: How tokens mark word boundaries, as the name of a decoder or model; '' if they do not.
+        marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if they do not.
         affix: The prefix of tokens inside a word (WordPiece), or the suffix of the last token of a word (BPEDecoder).
     """
 
@@ -95,7 +95,7 @@ class SentencePiece:
 
 @dataclasses.dataclass(frozen=True)
 class FileTokenizer(Tokenizer):
-    """Cuts each paragraph as a whole into the tokens of a file; `corpus.tokens` is the path of the file.
+    """A tokenizer that cuts each paragraph as a whole into the tokens of a file, whose path is `corpus.tokens`.
 
     The vocabulary has all tokens of the file in the same spelling. The token for unknown text is <rare>, and <p> and
     <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
