@@ -34,7 +34,7 @@ class Choice:
         temperature: Divides log-probabilities; values below 1 favour likely words.
         top_k: Keeps the k most likely words; ties favour more frequent words. None keeps all.
         top_p: Keeps the smallest set of remaining words with a total probability of at least `top_p`, and all words
-            tied with the last of them (nucleus sampling). None keeps all.
+            tied with the least likely word in this set (nucleus sampling). None keeps all.
         rare: Whether the rare-word symbol may be sampled.
     """
 
@@ -57,7 +57,7 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt, preceded by the same context as scored texts; see `LineStart`.
+    """Encodes a prompt after the context that also precedes scored texts; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.

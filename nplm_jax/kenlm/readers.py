@@ -156,7 +156,7 @@ class NgramReader:
         return log_p_L[is_scored_L], lengths_L[is_scored_L]
 
     def look_up(self, contexts: Sequence[Context]) -> None:
-        """Prepares contexts for `step` and `score`, in one batch; does nothing for n-grams."""
+        """Prepares contexts for `step` and `score` in one batch. N-gram models need no preparation."""
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """Returns log10 P of all words after each context, float32, S x V."""
@@ -197,7 +197,7 @@ class NetworkReader:
         return context.words
 
     def look_up(self, contexts: Sequence[Context]) -> None:
-        """See `NgramReader.look_up`. Computes `known` of all contexts."""
+        """See `NgramReader.look_up`. Computes the `known` attribute of all contexts."""
         for root in (self.null, self.begin):
             if root.known is None and root in contexts:
                 self._keep([root], self._model.prefill(np.array([root.words], np.int32)))

@@ -91,14 +91,14 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
     Args:
         path: The file.
-        as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number,
-            `<s>` and `</s>` are words whenever the file contains them, and a missing `<unk>` has a log10 of -100.
+        as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number, and
+            a missing `<unk>` has a log10 of -100. `<s>` and `</s>` are words whenever the file contains them.
 
     Returns:
-        The model and its vocabulary. The vocabulary begins with the rare-word symbol, read from `<unk>` or `<UNK>`
-        (with probability zero if the file has neither), followed by the other words in file order. All counts are 0.
-        `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
-        n-grams; they then keep the file's probabilities.
+        The model and its vocabulary. The vocabulary begins with the rare-word symbol, which is read from `<unk>` or
+        `<UNK>` and has probability zero if the file has neither. The other words follow in file order. All counts are
+        0. `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
+        n-grams. They then keep the file's probabilities.
 
     Raises:
         BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
@@ -132,7 +132,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block, all of one order."""
+    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block of one order."""
 
     lines: np.ndarray
     ids_KxI: np.ndarray

@@ -18,7 +18,7 @@ import numpy as np
 _NUMBER = re.compile(rb'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-inf')
 _LANE = 8  # bytes per integer
 _MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # mask i keeps the first i bytes
-_DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
+_DIGITS = np.uint64(0x3030303030303030)  # eight zeros in ASCII
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIX = np.uint64(0x0606060606060606)
 # Three rounds combine adjacent digits in pairs.
@@ -32,7 +32,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BlockParser:
-    """Parses n-grams of known words."""
+    """A parser for n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         """Builds a hash table from words to ids."""
