@@ -79,7 +79,7 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs, in which BEST marks the best of comparable runs, with a legend.
+    """Returns a Markdown table of runs and a legend. BEST marks the best of the comparable runs.
 
     If the tokens of the runs differ, the table has columns for the perplexity per word and the bits per byte of the
     test text.
