@@ -5,7 +5,7 @@
                                        _5
 
 Training takes seconds. The network learns to predict the last word of each sentence from the two words before it. The
-training, validation and test sets are identical; the perplexities only measure memorization.
+training, validation and test sets are identical, so the perplexities measure only memorization.
 """
 
 from ml_collections import ConfigDict
