@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
     Attributes:
         ids_SxL: The input, L = `Layout.lookback` + T tokens of each stream in reading order, int32.
-        targets_SxT: The targets, the tokens that follow the last T input tokens, int32.
+        targets_SxT: The targets, which are the tokens after each of the last T input tokens, int32.
         streams_S: The index of each stream, int32, from which its random keys are derived.
         starts_SxL: Whether each token begins a line. Context does not cross line starts. None if the text is one
             stream.
@@ -40,14 +40,14 @@ class Batch(NamedTuple):
         return self.targets_SxT.reshape(-1)
 
     def recent(self, lookback: int) -> 'Batch':
-        """Returns the batch with a shorter `lookback`."""
+        """Returns the batch, shortened to the given `lookback`."""
         first = self.ids_SxL.shape[1] - self.targets_SxT.shape[1] - lookback
         starts_SxL = None if self.starts_SxL is None else self.starts_SxL[:, first:]
         return self._replace(ids_SxL=self.ids_SxL[:, first:], starts_SxL=starts_SxL)
 
 
 class Layout(NamedTuple):
-    """The layout of the examples of an update: S streams of T targets each, B = S * T.
+    """The layout of the examples of an update, with S streams of T targets each and B = S * T.
 
     Attributes:
         lookback: The number of context tokens before the T input tokens.
@@ -86,7 +86,7 @@ def make_batch(
     extras: Any = None,
     teachers: Any = (),
 ) -> Batch:
-    """Gathers targets and their contexts. Pure; runs inside jit.
+    """Gathers targets and their contexts. This function is pure and runs inside `jit`.
 
     Args:
         tokens_T: The token ids of the corpus, int32.
@@ -145,7 +145,7 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
 
 
 def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
-    """Returns elements of a random permutation of the training positions without computing all of it.
+    """Returns elements of a random permutation of the training positions without computing the others.
 
     Args:
         seed: The run's seed.
@@ -154,7 +154,8 @@ def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) 
         indices: Indices of elements.
 
     Returns:
-        The positions, int64. The permutation is a pure function of (seed, epoch). It is not the one of `epoch_order`.
+        The positions, int64. The permutation is a pure function of (seed, epoch) and differs from that of
+        `epoch_order`.
     """
     return train.start + permute(indices, len(train), (seed, 1, epoch))
 

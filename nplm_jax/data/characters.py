@@ -17,7 +17,7 @@ from nplm_jax.utils.errors import require
 
 END = '<end>'  # the symbol after the last character of a word
 MIN_COUNT = 2  # rarer characters of the training words become the rare-word symbol
-BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; U+3000 is the last
+BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; the last character is U+3000
 # Code points allowed in a word: all except whitespace and surrogates.
 NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
 
@@ -33,7 +33,7 @@ def is_word(word: str) -> bool:
 
 
 def check_word(word: str) -> None:
-    """Raises BadInput unless `is_word`."""
+    """Raises BadInput unless a word can be spelled; see `is_word`."""
     require(is_word(word), 'word', word, 'must be one or more characters, without whitespace or unpaired surrogates')
 
 

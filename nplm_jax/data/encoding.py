@@ -64,7 +64,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
-    """Returns the SHA-256 of a text without its whitespace, independent of tokenization.
+    """Returns the SHA-256 of a text without whitespace, which does not depend on tokenization.
 
     Args:
         tokenizer: The tokenizer of the text.

@@ -199,7 +199,7 @@ def read_batches(
 
 
 def import_pyarrow(name: str) -> Any:
-    """Imports pyarrow with its `parquet` module. Raises BadInput(name, ...) if it is not installed."""
+    """Imports pyarrow with its `parquet` module. Raises BadInput(name, ...) if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: PLC0415 (an optional package)
     except ImportError:

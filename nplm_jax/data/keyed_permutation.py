@@ -17,7 +17,7 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
     Args:
         indices: Indices below `size`, of any integer type.
         size: The number of elements.
-        key: The seed of the permutation, non-negative integers.
+        key: The seed of the permutation, a sequence of non-negative integers.
 
     Returns:
         The elements, int64.
@@ -39,7 +39,7 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Mixes the bits of each value by the last steps of SplitMix64."""
+    """Mixes the bits of each value with the last steps of SplitMix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

@@ -71,7 +71,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
     """Returns the digest of the tokenization code: this package and the modules of a plug-in."""
     modules = sorted({base.__module__ for base in type(tokenizer).__mro__ if base not in Tokenizer.__mro__})
     digests = [plugins.module_digest(name) for name in modules if name.partition('.')[0] != __name__.partition('.')[0]]
-    of_notebook = '' if all(digests) else os.urandom(16).hex()  # never matches
+    of_notebook = '' if all(digests) else os.urandom(16).hex()  # matches no other digest
     return hashlib.sha256(' '.join([_CODE, of_notebook, *digests]).encode()).hexdigest()
 
 
@@ -103,7 +103,7 @@ def tokenize(
         texts: Functions that read the chunks of each text of a corpus.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
-        write: Called with the type ids of each chunk, int32. The returned stream is then empty.
+        write: A function that stores the type ids of each chunk, int32. If given, the returned stream has no ids.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.

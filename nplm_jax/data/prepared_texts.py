@@ -57,8 +57,8 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the tokenized words of files from the cache, or creates the cache entry.
 
-    The entry is a folder in `cache_folder() / 'texts'`, locked during the call. It is valid only for the same code,
-    choices and file contents (SHA-256). An interrupted preparation is never used.
+    The entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. It is valid only for the same
+    code, choices and file contents (SHA-256). An interrupted preparation is never used.
 
     Args:
         choices: The settings and paths, which determine the words together with the code and the file contents.
@@ -81,7 +81,9 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
-    """Returns the vocabulary ids of a prepared text as a memory-mapped int32 array. The first call writes the cache.
+    """Returns the vocabulary ids of a prepared text, int32, memory-mapped from the cache.
+
+    The first call writes the ids to the cache.
 
     Args:
         type_ids_L: The words, from `load_or_make`.
@@ -127,7 +129,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and times of a file, which change when it is written."""
+    """Returns the size and times of a file, which change when the file is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

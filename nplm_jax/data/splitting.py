@@ -24,7 +24,7 @@ def split_stream(
         lengths: The number of words of each part.
         settings: The `corpus.*` choices.
         has_lines: Whether each line is a paragraph; each span then ends with a line.
-        keeps_all: Whether to keep all words; otherwise `corpus.words` of them.
+        keeps_all: Whether to keep all words rather than `corpus.words` of them.
 
     Returns:
         The stream of kept words, and its three spans.

@@ -103,7 +103,7 @@ def size(file: pathlib.Path) -> int:
 def read_chunks(
     key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
 ) -> Iterator[TextChunk]:
-    """Reads the texts of a file in chunks. Holds only a few chunks or one block of rows in memory.
+    """Reads the texts of a file in chunks, with only a few chunks or one block of rows in memory.
 
     Rows that contain only whitespace are skipped. A file that contains only whitespace is an empty text.
 

@@ -55,7 +55,7 @@ class Vocabulary:
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Returns the reason why models with these two vocabularies cannot be combined; '' if they can.
+        """Describes the difference that prevents combining models with these vocabularies; '' if there is none.
 
         Args:
             other: The other vocabulary.
@@ -102,7 +102,7 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary with RARE and the placeholders `w1`, `w2`, ..., `size` words in all, each counted once."""
+    """Returns a vocabulary of `size` words with a count of one each: RARE, `w1`, `w2` and so on."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 

@@ -27,7 +27,7 @@ FILES = ('train', 'valid', 'test')
 
 
 def _read_file(folder: download.Folder, name: str) -> bytes:
-    """Reads a file of the wheel. Recreates train.txt from its raw text, because the wheel lacks train.txt."""
+    """Reads a file of the wheel. Recreates train.txt from the raw text, because the wheel lacks train.txt."""
     if name != 'train.txt':
         return (folder / name).read_bytes()
     return merge_rare(gzip.decompress((folder / 'train.raw.gz').read_bytes()).decode()).encode()

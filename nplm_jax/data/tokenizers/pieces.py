@@ -20,7 +20,7 @@ from nplm_jax.utils.errors import require
 
 MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
 _SEPARATOR = '\0'  # separates strings in the alphabet, which does not contain it
-_MAX_STRINGS = 2**17  # pieces are learned from the most frequent strings; bounds the trainer's memory
+_MAX_STRINGS = 2**17  # number of frequent strings from which pieces are learned; bounds the trainer's memory
 _MAX_REPEATS = 2**8  # repeats of a string per trainer input; an input needs about 20 times its size in memory
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _DECIMALS = 4  # decimals of a learned score

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from nplm_jax.data.tokenizers.tokenizer import lower
 from nplm_jax.utils.errors import BadInput
 
-INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalized inside a sentence, at its beginning; lower case
-MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
+INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalized inside or at the start of a sentence; lower case
+MIN_CAPITALISED_SHARE = 0.95  # minimum share of a proper noun's occurrences
 
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
 _SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence

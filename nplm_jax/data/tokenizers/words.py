@@ -43,7 +43,7 @@ _QUOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class WordTokenizer(Tokenizer):
-    """A tokenizer that splits at whitespace; `words` also splits at punctuation, `whitespace` and `lmplz` do not.
+    """A tokenizer that splits a text at whitespace and, for the kind `words`, also at punctuation.
 
     The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
@@ -145,7 +145,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word; `is_name` is whether the word is a proper noun if capitalized."""
+        """Returns the token of a word; `is_name` tells whether the word is a proper noun if capitalized."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
