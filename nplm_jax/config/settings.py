@@ -31,7 +31,7 @@ def _trains(section: Any, settings: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of an experiment. They determine its result.
+    """The settings of an experiment, which determine its result.
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.

@@ -31,10 +31,10 @@ class Choice:
     """Sampling options for the next word.
 
     Attributes:
-        temperature: Divides log-probabilities; values below 1 favour likely words.
-        top_k: Keeps the k most likely words; ties favour more frequent words. None keeps all.
-        top_p: Keeps the smallest set of remaining words with a total probability of at least `top_p`, and all words
-            tied with the least likely word in this set (nucleus sampling). None keeps all.
+        temperature: The divisor of log-probabilities; values below 1 favour likely words.
+        top_k: The number of most likely words to keep; ties favour more frequent words. None keeps all.
+        top_p: The threshold of nucleus sampling, which keeps the smallest set of remaining words with a total
+            probability of at least `top_p`, and all words tied with the least likely word in this set. None keeps all.
         rare: Whether the rare-word symbol may be sampled.
     """
 

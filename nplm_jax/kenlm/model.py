@@ -214,7 +214,7 @@ class Model:
         return log10_p
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
-        """Does the same as `BaseScore`, and also returns the length of the n-gram and whether the word is unknown."""
+        """Scores a word like `BaseScore`, and also returns the length of the n-gram and whether the word is unknown."""
         word_id = self._id(word)
         log10_p, length, context = self._reader.step(self._read(in_state), word_id)
         self._write(out_state, context)

@@ -1,4 +1,4 @@
-"""Readers that score single words, for decoders with thousands of contexts, or many lines at once.
+"""Readers that score many lines at once, or single words for decoders with thousands of contexts.
 
 A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
@@ -47,7 +47,7 @@ class Context:
 class NgramReader:
     """A reader for a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
 
-    The `words` of a context are minimal, as in KenLM's states: contexts with identical predictions are equal.
+    The `words` of a context are minimal, as in KenLM's states, so contexts with identical predictions are equal.
     `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
 
     The n-grams that follow one context are adjacent, so most searches cover few keys. The arrays are read as memory

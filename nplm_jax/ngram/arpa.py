@@ -61,7 +61,7 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
 
     Args:
         model: The model.
-        vocabulary: Its vocabulary; the rare-word symbol becomes `<unk>`.
+        vocabulary: The vocabulary of the model; the rare-word symbol becomes `<unk>`.
         path: The file.
     """
     unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]

@@ -1,7 +1,7 @@
 """Vectorized parser for blocks of ARPA lines.
 
-It handles the common form: known words and numbers, separated by single tabs or spaces. `arpa` parses all other blocks
-line by line and reports errors by line.
+The parser handles the common form, in which single tabs or spaces separate known words and numbers. `arpa` parses all
+other blocks line by line and reports errors by line.
 
 Words and digits are compared eight bytes at a time, as little-endian 64-bit integers.
 
@@ -55,7 +55,7 @@ class BlockParser:
 
         Returns:
             The word ids, K x I, int32; log10 P, at most 0; and the log10 back-off weight, 0 where a line has no
-            weight. None if any line is not of the common form.
+            weight. If any line does not have the common form, the result is None.
         """
         padded = data + bytes(3 * _LANE)
         bytes_L, lanes = np.frombuffer(padded, np.uint8), _lanes(padded)

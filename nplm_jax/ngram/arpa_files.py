@@ -31,8 +31,8 @@ _FOREIGN = {
 def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes]]:
     """Yields the lines of a file in blocks of about `size` bytes and shows a progress bar.
 
-    The text may be compressed with gzip, bzip2, xz or Zstandard. The first bytes of the file determine the compression;
-    its name does not matter.
+    The text may be compressed with gzip, bzip2, xz or Zstandard. The compression is detected from the first bytes of
+    the file rather than from its name.
 
     Args:
         path: The file.

@@ -23,7 +23,7 @@ FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
-    """A fixed discount is used because the text is too small or too regular to estimate one."""
+    """A warning that a discount is fixed because the text is too small or too regular to estimate it."""
 
 
 def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
@@ -43,7 +43,7 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
         counts: The n-grams of the training words.
         min_count: The smallest (adjusted) count of n-grams of order 3 and above. The model drops rarer n-grams and
             backs off for them. A value of 1 gives the method as published.
-        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction; 0 keeps all. See
+        prune_entropy: The maximum relative increase in perplexity from dropping an n-gram; 0 keeps all n-grams. See
             `entropy_pruning.prune`.
 
     Returns:
@@ -91,8 +91,8 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
         counts: The n-grams of the training words.
         thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
             estimated from all n-grams; dropped n-grams then lose all their mass. If empty, all n-grams are kept.
-        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction, after applying
-            `thresholds`; 0 keeps all. See `entropy_pruning.prune`.
+        prune_entropy: The maximum relative increase in perplexity from dropping an n-gram, after `thresholds` have been
+            applied; 0 keeps all n-grams. See `entropy_pruning.prune`.
 
     Raises:
         BadInput: An order loses all its n-grams.
@@ -206,7 +206,9 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
 
 
 def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
-    """Estimates the discounts of counts 0, 1, 2, 3+ of every order. If this fails, warns and uses fixed discounts.
+    """Estimates the discounts of counts 0, 1, 2, 3+ of every order.
+
+    If an estimate fails, the function issues a warning and uses fixed discounts.
 
     Args:
         adjusted: The adjusted counts of every order.

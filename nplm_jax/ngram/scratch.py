@@ -18,7 +18,7 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-BLOCK = 2**21  # n-grams sorted or computed at once: about 256 MB of working memory
+BLOCK = 2**21  # n-grams sorted or computed at once, in about 256 MB of working memory
 IN_MEMORY = 2**24  # size of the largest array kept in memory, bytes
 
 

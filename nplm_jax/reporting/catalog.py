@@ -68,7 +68,7 @@ class Run:
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """The settings. Raises BadInput if a value is invalid. Imports JAX, but no plug-ins."""
+        """The settings. Reading them imports JAX but no plug-ins, and raises BadInput if a value is invalid."""
         try:
             with plugins.importing_none():
                 return config_lib.from_record(self.record)
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The identity of words, vocabulary and splits. Runs have comparable perplexities only if it is equal.
+        """The identity of words, vocabulary and splits. Runs with different identities are not comparable.
 
         The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
         it is the path of the run, which is unique.
@@ -260,7 +260,7 @@ def read_run(folder: pathlib.Path) -> Run:
 
 
 def find(root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders of runs at or below `root`, sorted by name. Does not follow links."""
+    """Returns the folders of runs at or below `root`, sorted by name. Links are not followed."""
     runs = []
     for path, folders, files in os.walk(root):
         depth = len(pathlib.Path(path).relative_to(root).parts)

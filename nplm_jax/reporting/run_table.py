@@ -23,7 +23,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns unique names: the folder names, or the paths if names are equal or `mixture`."""
+    """Returns unique names, which are the folder names, or the paths if names are equal or `mixture`."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
