@@ -101,8 +101,8 @@ def describe_whitespace(texts: Iterable[str]) -> str:
     if share is None:
         return ''
     return (
-        f'warning: almost no spaces ({share:.1%} of the characters): words are split at spaces and punctuation, so '
-        'whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
+        f'warning: the text has almost no spaces ({share:.1%} of the characters); words are split at spaces and '
+        'punctuation, so whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
     )
 
 

@@ -100,7 +100,7 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
         return f'warning: {unknown:,} of {len(words):,} words in scripts without spaces are unknown: {RECIPE}'
     if _is_segmented(texts) or not has_spaces(vocabulary):
         return ''
-    return f'warning: almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
+    return f'warning: this text has almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
@@ -115,7 +115,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     if warning := describe_text(vocabulary, list(map(' '.join, items))):
         return warning
     if text_checks.whitespace_share(map(' '.join, items)) is not None:
-        return f'warning: almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
+        return f'warning: this text has almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
         return ''

@@ -45,7 +45,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
-        allowed = 'must be 1e-6 or more and finite; for the most likely word use top_k=1'
+        allowed = 'must be 1e-6 or more and finite; for the most likely word, use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
         ok = self.top_k is None or self.top_k >= 1
         require(ok, 'top_k', self.top_k, 'must be 1 or more; omit top_k to sample from all words')

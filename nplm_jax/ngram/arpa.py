@@ -193,7 +193,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         if order:
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
-    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: no \\end\\')
+    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: has no line \\end\\')
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:

@@ -112,7 +112,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
         if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
-            raise BadInput('RUN', f'unexpected file {entry.filename[:100]!r} in the archive', value=str(path))
+            raise BadInput('RUN', f'contains the unexpected file {entry.filename[:100]!r}', value=str(path))
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:

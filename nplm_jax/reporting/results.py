@@ -11,8 +11,8 @@ from nplm_jax.reporting.catalog import PER_UNIT, SPLITS
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 
 _MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
-    'context frequencies (by frequency).'
+    'The mixture weights are 0.5 each (fixed), one pair fitted to the valid words (learned), or one fitted pair per\n'
+    'range of context frequencies (by frequency).'
 )
 
 

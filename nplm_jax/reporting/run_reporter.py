@@ -73,7 +73,7 @@ class Reporter(reporter.Reporter):
             resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
             print(f'{self._label}{resumed}', flush=True)
         elif was_started:
-            print(f'{self._label}restarts from the beginning, because no checkpoint was saved', flush=True)
+            print(f'{self._label}training restarts from the beginning, because no checkpoint was saved', flush=True)
         total, initial = schedule.total_steps * batch_size, progress.step * batch_size
         description = f'{self._label}epoch {self._epoch(progress):.2f}'
         self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
