@@ -2,8 +2,8 @@
 
     nplm train brown                     the paper's network, for at most four minutes
     nplm sweep brown                     16 points: n, m, h, with and without direct connections
-    nplm train brown:quick --search=40   40 trials around this small network
     nplm train brown:quick               a small network of the paper's kind, in less than a minute
+    nplm train brown:quick --search=40   40 trials around this small network
     nplm train brown:large               the paper's network with the exact loss, in about ten minutes
     nplm train brown:mlp9                a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
     nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
@@ -20,8 +20,8 @@
     nplm train brown:mlp9,lstm,nce,adam  other components than those of mlp9, each with its own defaults
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
-experiments/paper/table1/README.md has the expected results and training times, and
-experiments/beyond/recurrent/README.md those of recurrent networks.
+The expected results and training times are in experiments/paper/table1/README.md. Those of recurrent networks are in
+experiments/beyond/recurrent/README.md.
 """
 
 from collections.abc import Iterator

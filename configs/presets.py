@@ -23,7 +23,7 @@ NGRAMS: dict[str, Preset] = {
         for n in (3, 4, 5)
     },
 }
-# Their names in the paper.
+# The names of these models in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The training of the paper: one word per update, no dropout, b initialized with zeros.
@@ -171,7 +171,8 @@ _MOGRIFIER: Preset = {
     'optimizer.learning_rate': 0.008,
 }
 _BROWN = 800_000  # training words of Brown
-_SMOOTHED_WORDS = 1_500_000  # maximum training words for suffix smoothing, which helps on Brown but not on WikiText-2
+# The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
+_SMOOTHED_WORDS = 1_500_000
 # Keyed by `_equivalent_passes`, for interpolation: dropout of features, of the output and of words, and weight decay.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05

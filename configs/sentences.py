@@ -1,4 +1,4 @@
-"""Three sentences: "i like dog", "i love coffee", "i hate milk". The first experiment to run.
+"""Three sentences ("i like dog", "i love coffee" and "i hate milk"), as a first experiment.
 
     nplm train sentences               the paper's network, small
     nplm train sentences:interpolated  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to

@@ -21,7 +21,7 @@ _NETWORK: presets.Preset = {**presets.TABLE2_NETWORK, **presets.NCE, 'output.sam
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
     return presets.get_config(
         'wikitext103', preset, corpus, {'mlp10': _NETWORK, **presets.NGRAMS, **presets.NETWORKS}, default='mlp10'

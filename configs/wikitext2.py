@@ -63,7 +63,7 @@ MINUTES: dict[str, presets.Preset] = {
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
     return presets.get_config(
         'wikitext2',
         preset,
