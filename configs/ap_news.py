@@ -5,8 +5,8 @@
                                                                modified_kneser_ney_3 to _5
     nplm train ap_news:mlp10,paper --config.corpus.path=DIR    one word per update
 
-Files are read in the order of their names, and blank lines separate paragraphs. The folder must contain more than the
-14,957,666 words of the training and validation splits. If it contains less text, set corpus.train and corpus.valid.
+Files are read in the order of their names, and blank lines separate paragraphs. By default, the folder must contain
+more than the 14,957,666 words of the training and validation splits. For less text, set corpus.train and corpus.valid.
 
 Nobody has run this config, because the authors have no licence for the text. The expected results are those of the
 paper's Table 2, in PAPER below. The preparation follows section 4 of the paper, which leaves some rules open.

@@ -160,7 +160,7 @@ _QUICK: presets.Preset = {
     'output.samples': 500,
     'train.batch_size': 256,
     'train.epochs': 3,
-    'train.evaluate_every': 5000,  # there are 9,375 updates, and a validation costs a fifth of an epoch
+    'train.evaluate_every': 5000,  # training has 9,375 updates, and a validation costs a fifth of an epoch
     'train.log_every': 100,
     'train.checkpoint_every': 5000,
     **presets.NCE,

@@ -281,7 +281,7 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: 
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
-_WITH_EOS = 'wikitext2', 'wikitext103'  # allow corpus.paragraphs=eos
+_WITH_EOS = 'wikitext2', 'wikitext103'  # corpora that allow corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
     'ap_news': _Reader(_ap_news_sources, _PATHS, _find_text, False, 'AP News: licensed text.'),

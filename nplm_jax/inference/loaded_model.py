@@ -38,7 +38,7 @@ class LoadedModel:
     name: str = ''
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, LanguageModel):  # mixtures compare vocabularies
+        if isinstance(self.model, LanguageModel):  # mixtures compare the vocabularies of models
             self.model.vocabulary = self.vocabulary
 
     def __repr__(self) -> str:

@@ -229,7 +229,7 @@ def _encode(
     limits = 'must be 0 or absent at the highest order' if is_longest else f'must be finite and at most {-_ZERO:g}'
     is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
     for is_bad, problem in (
-        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
+        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # positive or NaN
         (~is_allowed, 'log10 back-off weight {0}: ' + limits),
         ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
     ):

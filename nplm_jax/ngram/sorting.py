@@ -241,7 +241,7 @@ def _find_suffixes(
         lookups: The nodes that each range provides for this range, for each order below n.
     """
     V = problem.vocabulary_size
-    first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
+    first_nodes = np.cumsum(sizes, axis=0) - sizes  # the first node of each range and order
     tables = _by_order(counted.sizes, counted.keys)
     last_words = tables[0] % V
     suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)

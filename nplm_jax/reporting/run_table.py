@@ -94,7 +94,7 @@ def make(
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {
         split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'
-    }  # not for training perplexities
+    }  # training perplexities are not marked
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]

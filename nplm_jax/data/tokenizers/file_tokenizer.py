@@ -24,8 +24,8 @@ from nplm_jax.utils.untrusted import decode, read_bytes
 
 MAX_BYTES, MAX_TOKENS = 2**26, 2**20  # size of a file and number of its tokens
 _KEY = 'corpus.tokens'
-_KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by suffix
-_BYTE = re.compile('<0x([0-9A-F]{2})>')  # of SentencePiece's byte fallback
+_KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by file suffix
+_BYTE = re.compile('<0x([0-9A-F]{2})>')  # a byte token of SentencePiece
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece', 'BPEDecoder', 'WordLevel'
 
