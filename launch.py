@@ -1,4 +1,4 @@
-"""Runs one experiment, or a sweep.
+"""Run one experiment or a sweep.
 
     python launch.py --config=configs/brown.py:mlp9 [--workdir=DIR] [--config.model.h=50 ...]
 
@@ -6,7 +6,7 @@
 --grid=model.m=10,30 --grid=model.h=20,60 runs every combination of these values, each in its own folder, prints a table
 and draws a figure; --sweep runs every point that the config file's sweep() yields.
 --search=40 runs trials of the config file's search(trial), chosen and pruned by Optuna, until there are 40 in all.
---vectorize jointly trains the points of a sweep that differ only in seed, learning rate or decay, by jax.vmap.
+--vectorize jointly trains the points of a sweep that differ only in seed, learning rate or decay, with jax.vmap.
 --distributed makes this process one of several that train together; start the same command in each.
 --launcher=slurm submits the run, or each point of the sweep, as a SLURM job and waits for the jobs;
 --launcher=local starts them as processes on this machine.

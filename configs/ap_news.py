@@ -1,15 +1,15 @@
-"""AP News 1995 and 1996, the paper's larger corpus (section 4). You need the licensed text, a folder of text files.
+"""AP News 1995 and 1996, the paper's larger corpus (section 4), from your folder with the licensed text files.
 
     nplm train ap_news:mlp10 --config.corpus.path=DIR          the network of the paper's Table 2
     nplm train ap_news:kneser_ney_5 --config.corpus.path=DIR   a count-based model: interpolated, kneser_ney_3 to _5,
                                                                modified_kneser_ney_3 to _5
     nplm train ap_news:mlp10,paper --config.corpus.path=DIR    one word per update
 
-Files are read in the order of their names, and blank lines separate paragraphs. The folder must contain more than the
-14,957,666 words of the training and validation splits; set corpus.train and corpus.valid for less text.
+Files are read in the order of their names, and blank lines separate paragraphs. By default, the folder must contain
+more than the 14,957,666 words of the training and validation splits. For less text, set corpus.train and corpus.valid.
 
-Expected results (valid / test): the paper's Table 2, in PAPER below. Nobody has run this config: the authors have no
-licence for the text. The preparation follows section 4 of the paper, which leaves some rules open.
+Nobody has run this config, because the authors have no licence for the text. The expected results are those of the
+paper's Table 2, in PAPER below. The preparation follows section 4 of the paper, which leaves some rules open.
 """
 
 from ml_collections import ConfigDict
@@ -41,6 +41,6 @@ _MODIFIERS = {'paper': {**presets.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 def get_config(preset: str = 'mlp10') -> ConfigDict:
     """Returns the config of a preset for Table 2; `mlp10,paper` uses the paper's recipe.
 
-    The paper reports mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` in results.json.
+    The paper reports mlp10 only as a mixture with the interpolated trigram, `mixture.fixed` in results.json.
     """
     return presets.get_config('ap_news', preset, _CORPUS, _PRESETS, _MODIFIERS, default='mlp10')

@@ -8,10 +8,10 @@ r"""BabyLM: 10 or 100 million words that a child hears and reads, from your copy
                                              modified_kneser_ney_3 to _5
     nplm train babylm:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
 
-The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is a text; files are read
-in alphabetical order. Most files have one utterance per line and no blank lines, and are read as one paragraph. With
-corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m) or 10 times (100m) become
-<rare>.
+The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is a text, and files are
+read in alphabetical order. Most files have one utterance per line and no blank lines, so they are read as one
+paragraph. With corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m) or 10 times
+(100m) become <rare>.
 
 Nobody has run this config, so no results are known.
 """

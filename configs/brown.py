@@ -1,9 +1,9 @@
-"""The Brown corpus, the smaller corpus of the paper (section 4): 1,181,041 words there, 1,183,224 here.
+"""The Brown corpus, the paper's smaller corpus (section 4), with 1,183,224 words (1,181,041 in the paper).
 
     nplm train brown                     the paper's network, for at most four minutes
     nplm sweep brown                     16 points: n, m, h, with and without direct connections
-    nplm train brown:quick --search=40   40 trials around this small network
     nplm train brown:quick               a small network of the paper's kind, in less than a minute
+    nplm train brown:quick --search=40   40 trials around this small network
     nplm train brown:large               the paper's network with the exact loss, in about ten minutes
     nplm train brown:mlp9                a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
     nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
@@ -20,7 +20,7 @@
     nplm train brown:mlp9,lstm,nce,adam  other components than those of mlp9, each with its own defaults
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and training times: experiments/paper/table1/README.md, and for recurrent networks
+The expected results and training times are in experiments/paper/table1/README.md. Those of recurrent networks are in
 experiments/beyond/recurrent/README.md.
 """
 
@@ -124,15 +124,15 @@ def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -
     }
 
 
-# Not in the paper.
+# Networks that are not in the paper.
 RECURRENT = {
     'rnn': _recurrent('rnn', 100, 200, 6, 5.0),
     'gru': _recurrent('gru', 100, 200, 6, 20.0),
     'lstm': _recurrent('lstm', 128, 256, 10, 20.0),
 }
 # The paper's network, trained for at most four minutes on 2 cores without AMX instructions. Dropout, the optimizer, the
-# sampled loss and the steps after training are not the paper's. Weight decay is; C and U, which are not tied to each
-# other, overfit without it.
+# sampled loss and the steps after training are not the paper's. Weight decay is part of the paper. Without it, C and U,
+# which are not tied to each other, overfit.
 _BEST: presets.Preset = {
     'model.n': 13,
     'model.m': 80,
@@ -151,7 +151,7 @@ _BEST: presets.Preset = {
     'train.checkpoint_every': 2000,
     'train.log_every': 100,
 }
-# A small window of the paper's kind: below 300 on validation, where the trigram has 344.
+# A small network of the paper's kind. Its validation perplexity is below 300; that of the trigram is 344.
 _QUICK: presets.Preset = {
     'model.n': 5,
     'model.m': 50,
@@ -160,7 +160,7 @@ _QUICK: presets.Preset = {
     'output.samples': 500,
     'train.batch_size': 256,
     'train.epochs': 3,
-    'train.evaluate_every': 5000,  # of 9,375 updates; a validation costs a fifth of an epoch
+    'train.evaluate_every': 5000,  # training has 9,375 updates, and a validation costs a fifth of an epoch
     'train.log_every': 100,
     'train.checkpoint_every': 5000,
     **presets.NCE,
@@ -205,7 +205,7 @@ def sweep() -> Iterator[dict[str, Any]]:
 
 
 def search(trial: Any) -> dict[str, Any]:
-    """Returns a trial of a window network trained by gradient descent: sizes, dropout, rate and weight decay."""
+    """Returns the sizes, dropout, learning rate and weight decay of a window network trained by gradient descent."""
     return {
         'train.evaluate_every': 0,  # once per epoch; trials may be pruned at each validation
         'model.m': trial.suggest_int('model.m', 20, 100, log=True),

@@ -23,7 +23,7 @@ NGRAMS: dict[str, Preset] = {
         for n in (3, 4, 5)
     },
 }
-# Their names in the paper.
+# The names of these models in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The training of the paper: one word per update, no dropout, b initialized with zeros.
@@ -56,13 +56,14 @@ ROWWISE_ADAM: Preset = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
-VALID_WORDS = 20_000  # validation words during training, for texts on which all words would take half as long as a pass
+# Validation words during training, for texts whose validation on all words would take half as long as a pass.
+VALID_WORDS = 20_000
 # Steps after training that improve the rows of rare words.
 _AFTER_TRAINING: Preset = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
 # The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is
-# that of Brown's networks. No dropout is a guess for a text of this length; it was not measured.
+# that of Brown's networks. The omission of dropout is a guess for a text of this length and was not measured.
 TABLE2_NETWORK: Preset = {
     'model.n': 6,
     'model.h': 60,
@@ -112,11 +113,11 @@ TIED_LSTM: Preset = {
     **RECURRENT,
     **_AFTER_TRAINING,
 }
-# Networks for any corpus of a million words or more. Not in the paper.
+# Networks for any corpus of a million words or more. They are not in the paper.
 NETWORKS: dict[str, Preset] = {
     'residual': RESIDUAL,
     'tied_lstm': TIED_LSTM,
-    # With more dropout, for an hour.
+    # A network with more dropout, for an hour of training.
     'mogrifier': {
         **TIED_LSTM,
         'model.family': 'mogrifier',
@@ -129,7 +130,7 @@ NETWORKS: dict[str, Preset] = {
         'train.evaluate_every': 7810,  # five epochs of Brown
         'train.checkpoint_every': 1000,
     },
-    # The tied LSTM over windows of 32 words; the state starts from zeros for every prediction.
+    # The tied LSTM over windows of 32 words. The state starts from zeros for every prediction.
     'window_lstm': {
         **TIED_LSTM,
         'model.family': 'window_lstm',
@@ -160,8 +161,8 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
     }
 
 
-# A Mogrifier LSTM. The rows of a table share their second moments in part: rare words move less, and the rate may be
-# higher.
+# A Mogrifier LSTM. The rows of a table share their second moments in part, so rare words move less and the learning
+# rate may be higher.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
@@ -170,7 +171,8 @@ _MOGRIFIER: Preset = {
     'optimizer.learning_rate': 0.008,
 }
 _BROWN = 800_000  # training words of Brown
-_SMOOTHED_WORDS = 1_500_000  # maximum training words for suffix smoothing, which helps on Brown but not on WikiText-2
+# The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
+_SMOOTHED_WORDS = 1_500_000
 # Keyed by `_equivalent_passes`, for interpolation: dropout of features, of the output and of words, and weight decay.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
@@ -201,8 +203,8 @@ def network(width: int, passes: float, words: int) -> Preset:
     return {
         **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
         **_MOGRIFIER,
-        'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
-        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,  # less than 3, since rare words moved less
+        'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less decay
+        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,  # below 3, because rare words moved less
     }
 
 

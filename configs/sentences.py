@@ -1,11 +1,11 @@
-"""Three sentences: "i like dog", "i love coffee", "i hate milk". The first experiment to run.
+"""Three sentences ("i like dog", "i love coffee" and "i hate milk"), as a first experiment.
 
     nplm train sentences               the paper's network, small
     nplm train sentences:interpolated  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                        _5
 
 Training takes seconds. The network learns to predict the last word of each sentence from the two words before it. The
-training, validation and test sets are identical; the perplexities only measure memorization.
+training, validation and test sets are identical, so the perplexities measure only memorization.
 """
 
 from ml_collections import ConfigDict

@@ -19,8 +19,8 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation and the last 10% for test. Use text:whitespace for tokenized text. Words that occur fewer than three times
-in the training text become <rare>. Use --config.corpus.paragraphs=lines for one sentence per line, which is detected
-automatically in most cases.
+in the training text become <rare>. A text with one sentence per line is detected in most cases; otherwise, use
+--config.corpus.paragraphs=lines.
 """
 
 from ml_collections import ConfigDict

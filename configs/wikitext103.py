@@ -6,8 +6,8 @@
     nplm train wikitext103:tied_lstm --config.corpus.path=ZIP      a better network than the paper's: residual,
                                                                    tied_lstm, mogrifier
 
-ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1; nothing is downloaded. Words are
-prepared like those of WikiText-2 (configs/wikitext2.py): as in the literature, with <p> in place of <eos>.
+ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1. Nothing is downloaded. As for
+WikiText-2 (configs/wikitext2.py), words are prepared as in the literature, with <p> in place of <eos>.
 
 Nobody has run this config on the archive. The losses of `mlp10` and of the better networks are sampled, because the
 vocabulary has 267,735 words.
@@ -21,7 +21,7 @@ _NETWORK: presets.Preset = {**presets.TABLE2_NETWORK, **presets.NCE, 'output.sam
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
     return presets.get_config(
         'wikitext103', preset, corpus, {'mlp10': _NETWORK, **presets.NGRAMS, **presets.NETWORKS}, default='mlp10'

@@ -9,10 +9,10 @@
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
-The words are those of the literature, so perplexities are comparable with published ones (of models that do not adapt
-to the test words). Words keep their case. The vocabulary has 33,278 types: <rare> is the published <unk>, and <p> is
-the published <eos>, which ends each line, including blank lines. The lines form one stream of 2,088,628 training,
-217,646 validation and 245,569 test tokens, including <p>.
+The words are those of the literature, so perplexities are comparable with published perplexities of models that do not
+adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the published <unk>,
+and <p> replaces the published <eos>, which ends each line, including blank lines. The lines form one stream of
+2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
 The resulting perplexities are comparable only with each other. The studies that use this setting say so.
@@ -29,9 +29,9 @@ from nplm_jax.configs.presets import network
 
 __all__ = ['get_config', 'network']
 
-TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # of the paper's Table 2
+TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # models of the paper's Table 2
 WORDS: presets.Preset = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
-BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # of studies with <text> and <p> before lines
+BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # for studies with <text> and <p> before lines
 
 
 def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) -> presets.Preset:
@@ -46,7 +46,7 @@ def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) ->
     }
 
 
-# For each training time on 2 cores, the best network here: fewer passes over more words than on Brown.
+# For each training time on 2 cores, the best network on this corpus, with fewer passes over more words than on Brown.
 MINUTES: dict[str, presets.Preset] = {
     'one_minute': {
         **presets.MINUTES['one_minute'],
@@ -63,7 +63,7 @@ MINUTES: dict[str, presets.Preset] = {
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
     return presets.get_config(
         'wikitext2',
         preset,

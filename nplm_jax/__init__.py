@@ -7,8 +7,8 @@ Most programs and notebooks need only the names in `__all__`:
     run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
     run = nplm_jax.load(run.folder)  # loads it again: run.settings, run.vocabulary, run.model
 
-Each of them is imported at its first use (PEP 562). `import nplm_jax` therefore takes milliseconds and does not import
-JAX. Import other names from their modules: `from nplm_jax.training.step import train_step`.
+Each of these names is imported at its first use (PEP 562). `import nplm_jax` therefore takes milliseconds and does not
+import JAX. Import other names from their modules, as in `from nplm_jax.training.step import train_step`.
 """
 
 import pkgutil
@@ -99,5 +99,5 @@ _MODULES = {  # the module of each name; a path that ends in a colon names the m
 
 
 def __dir__() -> list[str]:
-    """Returns the names for tab completion, including names of `__all__` that are not imported yet."""
+    """Returns the names for tab completion, including names in `__all__` that are not imported yet."""
     return sorted({*globals(), *__all__})

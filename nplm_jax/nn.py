@@ -54,7 +54,7 @@ def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: S
     """Zeroes values with probability `rate` and scales up the rest.
 
     Args:
-        keys: The keys of the update; None during scoring, which leaves the values unchanged.
+        keys: The keys of the update; None during scoring, when the values remain unchanged.
         values: An array with one row per stream.
         rate: The probability of zeroing a value.
         broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`. Axis 1 of S x T x D gives variational
@@ -100,8 +100,8 @@ def product_precision(dtype: Any) -> jax.lax.Precision | None:
     """Returns the `precision` argument of a JAX matrix product whose factors have this dtype.
 
     Products of float32 factors use the ambient matmul precision, which `train_step` and `jit_float32` set to float32.
-    Products of bfloat16 factors use JAX's default precision: the factors are already rounded, and float32 precision
-    would take several passes on a TPU.
+    Products of bfloat16 factors use JAX's default precision, because the factors are already rounded and float32
+    precision would take several passes on a TPU.
     """
     return None if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
 

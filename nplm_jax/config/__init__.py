@@ -1,1 +1,1 @@
-"""Experiment settings, config keys, the component registry and plug-ins. Does not import JAX."""
+"""Experiment settings, config keys, the component registry and plug-ins. This package does not import JAX."""

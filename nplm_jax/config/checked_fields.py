@@ -35,14 +35,14 @@ class Options(dict[str, Any]):
 
 
 def check_value(value: Any, kind: Any, name: str) -> Any:
-    """Returns the value, with an int converted if `kind` is float. Raises BadInput for a wrong type or range."""
+    """Returns the value, converted from int if `kind` is float. Raises BadInput for a wrong type or range."""
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
     if typing.get_origin(kind) is Literal:
         require_one_of(name, value, names := typing.get_args(kind))
         expected = type(names[0])
     if isinstance(value, int):
-        require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
+        require(-(2**31) <= value < 2**31, name, value, 'must be at least -2**31 and below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
@@ -63,7 +63,7 @@ def describe_allowed(kind: Any) -> str:
 
 
 def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:
-    """Flattens a config or nested dictionaries to values by key: {'model.h': 50}."""
+    """Flattens a config or nested dictionaries to values by key, such as {'model.h': 50}."""
     is_config = isinstance(values, Mapping) or hasattr(values, 'to_dict')
     require(is_config, 'config', values, 'must be a ConfigDict or a dictionary')
     flat: dict[str, Any] = {}

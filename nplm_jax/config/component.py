@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 # Entries of a field's metadata: the meaning and the default of a key, the condition under which it exists, the kind of
 # component in the field, whether code builds the field, and the values of a file key that do not name a file.
 MEANING, DEFAULT, NEEDS, KIND, INTERNAL, FILE = 'meaning', 'default', 'needs', 'kind', 'internal', 'file'
-Needs = Callable[[Any, Any], bool]  # of the section and the settings, both partly built
+Needs = Callable[[Any, Any], bool]  # takes the section and the settings, both partly built
 
 
 class Check(NamedTuple):
@@ -94,7 +94,7 @@ def chosen(kind: str, needs: Needs | None = None) -> Any:
 
 
 def internal(default: Any = None, repr: bool = True) -> Any:
-    """Returns a component field that is not a config key: it is set by code or learned.
+    """Returns a component field that is not a config key, because code sets the field or a model learns it.
 
     Args:
         default: The default.

@@ -1,4 +1,4 @@
-"""Builds sections and components from values by flattened key, and lists their keys."""
+"""Construction of sections and components from values by flattened key, and lists of their keys."""
 
 import dataclasses
 import functools
@@ -33,8 +33,8 @@ class Unknown:
     """A plug-in whose module the user did not name.
 
     Attributes:
-        name: Its import path.
-        values: The values of its section by flattened key.
+        name: The import path of the plug-in.
+        values: The values of the plug-in's section by flattened key.
         others: The keys of other sections; some exist only because of the plug-in.
     """
 
@@ -157,7 +157,7 @@ def describe_kind(kind: str) -> str:
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
-    """Returns the error for a key that a run does not have. It lists the keys of the section and the nearest one."""
+    """Returns the error for a key that a run does not have. It lists the section's keys and suggests the nearest."""
     values = {known.name: known.value for known in list_keys(settings)}
     section = key.partition('.')[0]
     peers = [name for name in values if name.startswith(f'{section}.')]

@@ -31,16 +31,16 @@ from nplm_jax.utils.names import did_you_mean
 
 IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
-_named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # by `trust`
+_named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # see `trust`
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
 _digests: dict[str, tuple[Any, str]] = {}  # the import spec and the digest of each module
 _GIVEN = ('learning_rate',)  # arguments passed by this package, which are not options
 FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # for messages
-DECAY = 'weight_decay'  # optimizer arguments whose name contains this default to 0: use `optimizer.decay`
+DECAY = 'weight_decay'  # optimizer arguments with this in their name default to 0; `optimizer.decay` replaces them
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a name is an import path, not the name of a built-in component or a file."""
+    """Returns whether a name is an import path rather than the name of a built-in component or a file."""
     return ':' in name and not is_file(name)
 
 
@@ -84,7 +84,7 @@ def importing_none() -> Iterator[None]:
 
 
 def trust_in_process(modules: Iterable[str]) -> None:
-    """Allows plug-ins from these modules for the rest of this process and its children. Only for commands."""
+    """Allows plug-ins from these modules in this process and its children. Only commands call this function."""
     os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
 
 
@@ -273,7 +273,7 @@ def check_arguments(key: str, path: str, function: Callable[..., Any], *given: s
 
 @functools.cache
 def arguments(function: Callable[..., Any]) -> type:
-    """Returns a dataclass of a function's configurable arguments: those with a default of a type in OPTION_TYPES."""
+    """Returns a dataclass of a function's arguments that have a default of a type in OPTION_TYPES, except _GIVEN."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)

@@ -35,7 +35,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values in a config.json by flattened key, without building components.
 
     Raises:
-        BadInput: The folder has another format version, or its digest is wrong.
+        BadInput: The record has another format version or a wrong digest.
     """
     flat = flatten({key: value for key, value in record.items() if key != DIGESTS})
     own = digests_of(record).get(_OWN)

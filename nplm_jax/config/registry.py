@@ -1,7 +1,7 @@
 """Registry of components: names such as `lstm` or `adam`, and their import paths.
 
-To add a component, write a module and add a line to KINDS. A component outside this package is a plug-in: use its
-import path as its name. This module does not import JAX; `component_class` imports the module of the component.
+To add a component, write a module and add a line to KINDS. A component outside this package is a plug-in, whose name is
+its import path. This module does not import JAX; `component_class` imports the module of the component.
 """
 
 import functools
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
         base: The base class of plug-ins of this kind, or the wrapper class if plug-ins are functions.
         paths: The import path of each component by name.
         takes_functions: Whether plug-ins are functions.
-        of_file: The import path of the component that reads a file, whose path is then its name.
+        of_file: The import path of the component for a file, whose path serves as the name; empty for none.
     """
 
     default: str
@@ -127,7 +127,7 @@ def base_class(kind: str) -> Any:
 
 
 def component_class(kind: str, name: str) -> type[Any]:
-    """Returns the class of a component; for a function plug-in, the class that wraps it.
+    """Returns the class of a component, or the class that wraps it if the component is a function plug-in.
 
     Args:
         kind: A key of KINDS, such as `model.family`.

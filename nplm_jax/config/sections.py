@@ -45,7 +45,7 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
 
 
 def _has_paragraphs(corpus: Any, settings: Any) -> bool:
-    """Returns whether paragraph marks separate the tokens: no token contains the end of a paragraph."""
+    """Returns whether paragraph marks separate the tokens, that is, whether no token contains a paragraph end."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.paragraphs' in corpus.tokenizer.others
     return not corpus.tokenizer.is_lossless
@@ -134,14 +134,14 @@ class TrainSettings:
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay per update of the running average of the parameters that becomes the model; starts as a plain mean (1: '
-        'remains one); 0: no average',
+        'decay per update of the running average of the parameters, which becomes the model; the average starts as a '
+        'plain mean; 1: a plain mean throughout; 0: no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts; above 0: a tail average')
     suffix_smoothing: NonNegative = key(
         0.0,
-        'smooth the rows of C, U and W after training, before train.calibrate, unless this raises the validation '
-        'perplexity: the training count at which a row and the mean row of its suffix have equal weights '
+        'training count at which a row of C, U or W and the mean row of its suffix have equal weights; the rows are '
+        'smoothed after training, before train.calibrate, unless this raises the validation perplexity '
         '(training/suffix_smoothing.py); 0: no smoothing, as in the paper',
         _has_row_per_word,
     )
@@ -192,7 +192,7 @@ class EvalSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ParallelSettings:
-    """`parallel.*`: parallel training on several devices (section 3). Does not affect results."""
+    """`parallel.*`: parallel training on several devices (section 3). It does not affect results."""
 
     data: NumDevices = key(1, 'devices along the batch axis (section 3.1); -1: all remaining devices')
     model: NumDevices = key(

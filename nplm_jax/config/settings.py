@@ -1,6 +1,6 @@
 """Run settings: conversion between configs and the dataclasses of sections and components.
 
-The defaults are the best network of the paper's kind on Brown for about ten minutes of training on 2 CPU cores.
+The defaults give the best network of the paper's kind on Brown for about ten minutes of training on 2 CPU cores.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def _trains(section: Any, settings: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of an experiment. They determine its result.
+    """The settings of an experiment, which determine its result.
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.
@@ -64,7 +64,8 @@ def settle(
 
     A new model or output layer keeps the values of keys that the old and the new component share with the same default,
     such as the number of features. A new optimizer starts from its own defaults, because learning rates and decays do
-    not transfer. Tokenizers and schedules share a section with another component; changing them keeps all its keys.
+    not transfer. Tokenizers and schedules share a section with another component, and all keys of this section are kept
+    when they change.
 
     Args:
         values: The values of the config by flattened key.
@@ -114,7 +115,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 
     Args:
         config: A ConfigDict, or a nested or flattened dictionary. Missing keys take their defaults. The config is
-            trusted: its plug-ins are imported. Use `from_record` for untrusted configs.
+            trusted, so its plug-ins are imported. Use `from_record` for untrusted configs.
 
     Returns:
         The settings. `runs.experiment.load_settings` also checks that the components are compatible.
@@ -143,20 +144,21 @@ def from_record(record: Mapping[str, Any]) -> Settings:
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Returns a copy of the settings with some values replaced: `replace(settings, {'model.h': 50})`; see `settle`.
+    """Returns a copy of the settings with some values replaced, as in `replace(settings, {'model.h': 50})`.
 
-    Plug-ins named in `changes` are trusted and imported; see `from_config`.
+    Plug-ins named in `changes` are trusted and imported; see `from_config`. For replaced components, see `settle`.
     """
     with trusting_settings(settings), trusting(changes):
         return settle(to_flat(settings), changes)
 
 
 def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigDict:
-    """Returns a copy of a config with some keys changed: `override(config, {'model.family': 'lstm', 'model.h': 300})`.
+    """Returns a copy of a config with some keys changed.
 
     Args:
         config: The config, such as a preset, or its values by flattened key.
-        changes: The new values by flattened key. For replaced components, see `settle`.
+        changes: The new values by flattened key, such as {'model.family': 'lstm', 'model.h': 300}. For replaced
+            components, see `settle`.
 
     Raises:
         BadInput: A value has a wrong type or is out of range, or the run has no such key.
@@ -172,7 +174,7 @@ def default_config() -> ConfigDict:
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
-    """Returns the values of all keys of a run by flattened key: {'model.h': 50}."""
+    """Returns the values of all keys of a run by flattened key, such as {'model.h': 50}."""
     return {key.name: key.value for key in list_keys(settings)}
 
 
@@ -232,7 +234,7 @@ def require_imported(settings: Settings) -> None:
 
 
 def user_files(settings: Settings) -> dict[str, str]:
-    """Returns the user's files that a model depends on, by config key; see `component.key`."""
+    """Returns the user's files on which a model depends, by config key; see `component.key`."""
     layer, found = settings.output, {}
     for field in key_fields(type(layer)) if layer is not None and not isinstance(layer, Unknown) else ():
         names_none, path = metadata_of(type(layer), field.name, FILE), getattr(layer, field.name)

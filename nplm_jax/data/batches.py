@@ -18,9 +18,10 @@ class Batch(NamedTuple):
 
     Attributes:
         ids_SxL: The input, L = `Layout.lookback` + T tokens of each stream in reading order, int32.
-        targets_SxT: The targets, the tokens that follow the last T input tokens, int32.
+        targets_SxT: The targets, which are the tokens after each of the last T input tokens, int32.
         streams_S: The index of each stream, int32, from which its random keys are derived.
-        starts_SxL: Whether each token begins a line; context does not cross line starts. None if a text is one stream.
+        starts_SxL: Whether each token begins a line. Context does not cross line starts. None if the text is one
+            stream.
         extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;
             replicated on every device.
         teachers: The parameters of the teachers of a `Distilled` network; replicated on every device.
@@ -39,20 +40,20 @@ class Batch(NamedTuple):
         return self.targets_SxT.reshape(-1)
 
     def recent(self, lookback: int) -> 'Batch':
-        """Returns the batch with a shorter `lookback`."""
+        """Returns the batch, shortened to the given `lookback`."""
         first = self.ids_SxL.shape[1] - self.targets_SxT.shape[1] - lookback
         starts_SxL = None if self.starts_SxL is None else self.starts_SxL[:, first:]
         return self._replace(ids_SxL=self.ids_SxL[:, first:], starts_SxL=starts_SxL)
 
 
 class Layout(NamedTuple):
-    """The layout of the examples of an update: S streams of T targets each, B = S * T.
+    """The layout of the examples of an update, with S streams of T targets each and B = S * T.
 
     Attributes:
         lookback: The number of context tokens before the T input tokens.
         bptt_length: T.
-        over_streams: Whether each stream continues where the previous update ended. Otherwise examples are shuffled and
-            S = B.
+        over_streams: Whether each stream continues where the previous update ended. Otherwise, examples are shuffled
+            and S = B.
     """
 
     lookback: int
@@ -71,7 +72,7 @@ class Layout(NamedTuple):
         return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
-        """Returns elements of an epoch's training order, for corpora too long to hold the whole order in an array."""
+        """Returns elements of an epoch's training order without storing the whole order, which may be too long."""
         if not self.over_streams:
             return shuffled_positions(seed, epoch, train, indices)
         return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
@@ -85,7 +86,7 @@ def make_batch(
     extras: Any = None,
     teachers: Any = (),
 ) -> Batch:
-    """Gathers targets and their contexts. Pure; runs inside jit.
+    """Gathers targets and their contexts. This function is pure and runs inside `jit`.
 
     Args:
         tokens_T: The token ids of the corpus, int32.
@@ -120,7 +121,7 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the contexts (B x N, in reading order) and the targets of positions; `make_batch` for T = 1."""
+    """Returns the contexts (B x N, in reading order) and the targets at the given positions."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B
 
@@ -144,7 +145,7 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
 
 
 def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
-    """Returns elements of a random permutation of the training positions without computing all of it.
+    """Returns elements of a random permutation of the training positions without computing the others.
 
     Args:
         seed: The run's seed.
@@ -153,7 +154,8 @@ def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) 
         indices: Indices of elements.
 
     Returns:
-        The positions, int64. The permutation is a pure function of (seed, epoch) and differs from `epoch_order`.
+        The positions, int64. The permutation is a pure function of (seed, epoch) and differs from that of
+        `epoch_order`.
     """
     return train.start + permute(indices, len(train), (seed, 1, epoch))
 
@@ -163,9 +165,9 @@ def stream_positions(
 ) -> np.ndarray:
     """Returns elements of the training order for truncated back-propagation over parallel streams.
 
-    Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of each stream in
-    turn. The streams read contiguous chunks of equal length. The first chunk starts at a random word, a pure function
-    of (seed, epoch), and the training text wraps around at its end.
+    Update u takes elements [u*B, (u+1)*B), where B = S * bptt_length. They are the next `bptt_length` positions of each
+    stream, stream by stream. The streams read contiguous chunks of equal length. The first chunk starts at a random
+    word, which is a pure function of (seed, epoch). The training text wraps around at its end.
 
     Args:
         seed: The run's seed.

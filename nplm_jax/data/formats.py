@@ -19,8 +19,8 @@ TABLES = ('.parquet', '.arrow')
 
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
 COMPRESSED = tuple(_MAGIC.values())  # usual file suffixes
-_MAX_LINE_BYTES = 2**28  # per line of .jsonl
-_ROWS = 256  # of .parquet, per read
+_MAX_LINE_BYTES = 2**28  # maximum size of a line of .jsonl
+_ROWS = 256  # rows of .parquet per read
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
@@ -48,8 +48,8 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         The decompressed content, for reading.
 
     Raises:
-        BadInput: The content is damaged or truncated, which may be detected only within the block, or the
-            decompression package is missing.
+        BadInput: The decompression package is missing, or the content is damaged or truncated. Damage may be detected
+            only within the block.
     """
     content: Any = opened
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
@@ -124,14 +124,14 @@ def read_json_rows(
         new_column: A key that no object may have; empty to allow all.
 
     Raises:
-        BadInput: A line is not an object with this key, or its text is not a string; the key names the file and line.
+        BadInput: A line is not an object with this key, or its text is not a string. The error names the file and line.
     """
     for number in itertools.count(1):
         if not (line := content.readline(_MAX_LINE_BYTES + 1)):
             return
         where = f'{file}:{number}'
         if len(line) > _MAX_LINE_BYTES:
-            raise BadInput(where, f'a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line')
+            raise BadInput(where, f'must be one JSON object per line, with at most {_MAX_LINE_BYTES:,} bytes')
         line = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b'').strip()
         try:
             row = json.loads(line.decode()) if line else {column: None}
@@ -167,7 +167,7 @@ def read_batches(
         new_column: A column that the table must not have; empty to allow all.
 
     Raises:
-        BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
+        BadInput: The file is damaged or has no such column of strings, or pyarrow is missing.
     """
     pyarrow = import_pyarrow(name)
     row = 0  # the last row read
@@ -199,7 +199,7 @@ def read_batches(
 
 
 def import_pyarrow(name: str) -> Any:
-    """Imports pyarrow with its `parquet` module. Raises BadInput(name, ...) if it is not installed."""
+    """Imports pyarrow with its `parquet` module. Raises BadInput(name, ...) if pyarrow is not installed."""
     try:
         import pyarrow.parquet  # noqa: PLC0415 (an optional package)
     except ImportError:

@@ -8,7 +8,7 @@ from nplm_jax.data import mapped_arrays
 
 
 def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    """Returns the log relative frequencies of words after adding 1/2 to each of the V counts, float32, V."""
+    """Returns the log relative frequencies of the V words after adding 1/2 to each count, float32, V."""
     return log_frequencies(mapped_arrays.bincount(words_T, vocabulary_size)).astype(np.float32)
 
 

@@ -20,7 +20,7 @@ PACKAGE = download.Package(
     download.NLTK_WHEEL,
     f'{download.NLTK_WHEEL_FOLDER}/gutenberg',
 )
-_END_OF_FILE = '\x1a'  # of DOS; one text ends with two
+_END_OF_FILE = '\x1a'  # DOS's end-of-file character; one text ends with two
 
 
 def texts() -> list[str]:

@@ -12,12 +12,12 @@ NUM_ROUNDS = 6
 
 
 def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
-    """Returns the elements of a permutation at some indices.
+    """Returns the elements of a permutation at the given indices.
 
     Args:
         indices: Indices below `size`, of any integer type.
         size: The number of elements.
-        key: The seed of the permutation, non-negative integers.
+        key: The seed of the permutation, a sequence of non-negative integers.
 
     Returns:
         The elements, int64.
@@ -33,13 +33,13 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
         return (left << half) | right
 
     blocks = encrypt(indices.astype(np.uint64))
-    while (outside := blocks >= size).any():  # a block has 4 * size values at most
+    while (outside := blocks >= size).any():  # blocks have at most 4 * size different values
         blocks[outside] = encrypt(blocks[outside])
     return blocks.astype(np.int64)
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Mixes the bits of each value by the last steps of SplitMix64."""
+    """Mixes the bits of each value with the last steps of SplitMix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

@@ -26,9 +26,10 @@ class LineStart:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
-        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus uses these marks.
+        """Returns the line start for models with this vocabulary.
 
-        If line ends are tokens, it is the most frequent line-end token, or <text> if no line-end token occurs.
+        The prefix is the paragraph mark if the corpus uses this mark. If line ends are tokens, it is the most frequent
+        line-end token, or <text> if no line-end token occurs.
         """
         known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
         if vocabulary.tokenizer.is_lossless:
@@ -38,7 +39,7 @@ class LineStart:
 
     @classmethod
     def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
-        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of line ends."""
+        """Returns the line start for a lossless tokenizer, the most frequent token that consists only of line ends."""
         decode = vocabulary.tokenizer.decode
         ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
         best = max(ends, key=vocabulary.counts.__getitem__)
@@ -46,5 +47,5 @@ class LineStart:
         return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:
-        """Returns the ids before a line, int32: none if the line begins with a boundary token followed by words."""
+        """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words."""
         return np.array([] if len(ids_T) > 1 and ids_T[0] in self.marks else self.prefix, np.int32)

@@ -1,6 +1,6 @@
 """Tokenization of texts into one stream of words, in parallel for large texts.
 
-Tokenizers that learn from the text, for example its proper nouns, make a first pass over it.
+Tokenizers that learn from the text, for example to find its proper nouns, read the text once more beforehand.
 """
 
 import collections
@@ -63,7 +63,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer also names it
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # named by the cached tokenizer too
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
@@ -71,12 +71,12 @@ def _code_digest(tokenizer: Tokenizer) -> str:
     """Returns the digest of the tokenization code: this package and the modules of a plug-in."""
     modules = sorted({base.__module__ for base in type(tokenizer).__mro__ if base not in Tokenizer.__mro__})
     digests = [plugins.module_digest(name) for name in modules if name.partition('.')[0] != __name__.partition('.')[0]]
-    of_notebook = '' if all(digests) else os.urandom(16).hex()  # never matches
+    of_notebook = '' if all(digests) else os.urandom(16).hex()  # matches no other digest
     return hashlib.sha256(' '.join([_CODE, of_notebook, *digests]).encode()).hexdigest()
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns the parallel map of local processes, or of a cluster, which uses a job in `folder`."""
+    """Returns a `map` that runs in local processes, or on a cluster with a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map
@@ -103,7 +103,7 @@ def tokenize(
         texts: Functions that read the chunks of each text of a corpus.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
-        write: Called with the type ids of each chunk, int32. The returned stream is then empty.
+        write: A function that stores the type ids of each chunk, int32. If given, the returned stream has no ids.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.

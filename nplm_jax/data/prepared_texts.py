@@ -1,8 +1,9 @@
 """Cache of large tokenized texts, with memory-mapped arrays.
 
-Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index of each
-word of the text, int32; its name depends on the code and on the sizes and times of the source files. `manifest.json`,
-written last, records the inputs. `tokens-*.i32` contains the id of each word in a vocabulary.
+Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index in this
+list of each word of the text, int32. The name of this file depends on the code and on the sizes and times of the source
+files. `tokens-*.i32` contains the id in a vocabulary of each word of the text. `manifest.json`, which is written after
+the words, records the inputs.
 """
 
 import contextlib
@@ -56,15 +57,15 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the tokenized words of files from the cache, or creates the cache entry.
 
-    The entry is a folder in `cache_folder() / 'texts'`, locked during the call. It is valid only for the same code,
-    choices and file contents (SHA-256). An interrupted preparation is never used.
+    The entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. It is valid only for the same
+    code, choices and file contents (SHA-256). An interrupted preparation is never used.
 
     Args:
-        choices: Everything that determines the words apart from code and file contents: the settings and paths.
+        choices: The settings and paths, which determine the words together with the code and the file contents.
         code: The digest of the tokenization code.
         files: The files.
-        make: Tokenizes the files. It is called with a function that appends type ids, and with the folder, where it
-            may keep JOB.
+        make: Tokenizes the files. It receives a function that appends type ids, and the folder, in which it may keep
+            JOB.
 
     Raises:
         BadInput: The cache is not writable, or a file changed while it was read.
@@ -80,7 +81,9 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
-    """Returns the vocabulary ids of a prepared text, int32, memory-mapped. The first call writes them to the cache.
+    """Returns the vocabulary ids of a prepared text, int32, memory-mapped from the cache.
+
+    The first call writes the ids to the cache.
 
     Args:
         type_ids_L: The words, from `load_or_make`.
@@ -126,7 +129,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and times of a file, which change when it is written."""
+    """Returns the size and times of a file, which change when the file is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

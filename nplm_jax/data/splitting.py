@@ -24,7 +24,7 @@ def split_stream(
         lengths: The number of words of each part.
         settings: The `corpus.*` choices.
         has_lines: Whether each line is a paragraph; each span then ends with a line.
-        keeps_all: Whether to keep all words; otherwise `corpus.words` of them.
+        keeps_all: Whether to keep all words rather than `corpus.words` of them.
 
     Returns:
         The stream of kept words, and its three spans.
@@ -88,7 +88,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
 
 
 def _scale(words: int, new: int, old: int) -> int:
-    """Returns words * new / old, rounded half up. Values at least old / new apart stay distinct."""
+    """Returns words * new / old, rounded half up. Numbers that are at least old / new apart stay distinct."""
     return (2 * words * new + old) // (2 * old)
 
 
@@ -96,7 +96,7 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     """Returns the start of the training set, and the ends of the training, validation and test sets.
 
     `settings.train`, `.valid` and `.test` are fractions of the stream if below 1, otherwise numbers of words. A test
-    size of 0 is the rest of the stream.
+    size of 0 selects the rest of the stream.
 
     Raises:
         BadInput: The three sets are longer than the stream.
@@ -123,7 +123,7 @@ def _next_line(stream: WordStream, position: int) -> int:
 
 
 def split_text(source: TextSource, settings: CorpusSettings) -> list[TextSource]:
-    """Splits a raw text in order into training, validation and test texts, before a tokenizer learns from the first.
+    """Splits a raw text in order into training, validation and test texts, before a tokenizer learns from it.
 
     Words are separated by ASCII whitespace.
     """
@@ -138,7 +138,7 @@ def split_text(source: TextSource, settings: CorpusSettings) -> list[TextSource]
 
 
 def shorten_texts(sources: Sequence[TextSource], settings: CorpusSettings) -> list[TextSource]:
-    """Shortens raw texts before a tokenizer learns from the first; see `split_text`."""
+    """Shortens raw texts before a tokenizer learns from them; see `split_text`."""
     lengths = list(map(_count_words, sources))
     kept = _kept(settings, lengths, lengths)
     reads = [functools.partial(text_files.read_words, source.read, 0, size) for source, size in zip(sources, kept)]

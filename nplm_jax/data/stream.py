@@ -10,7 +10,7 @@ BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens outside the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
 RARE_ID = 0  # the id of RARE in every vocabulary
-# Special tokens written in a text: SKIPPED are dropped like whitespace, UNKNOWN are read as unknown words.
+# When a text contains special tokens, those in SKIPPED are dropped like whitespace and those in UNKNOWN become RARE.
 SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
 UNKNOWN = (RARE, '<unk>', '<UNK>')
 

@@ -48,7 +48,7 @@ def describe_oov(
 
     Args:
         share: The share of words outside the vocabulary.
-        words: What to call the words in the warning, such as `validation or test words`.
+        words: The name of the words in the warning, such as `validation or test words`.
         corpus: The settings of the vocabulary, if known.
         vocabulary_size: |V|.
 
@@ -101,8 +101,8 @@ def describe_whitespace(texts: Iterable[str]) -> str:
     if share is None:
         return ''
     return (
-        f'warning: almost no spaces ({share:.1%} of the characters): words are split at spaces and punctuation, so '
-        'whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
+        f'warning: the text has almost no spaces ({share:.1%} of the characters); words are split at spaces and '
+        'punctuation, so whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
     )
 
 
@@ -110,7 +110,7 @@ def has_line_paragraphs(texts: Iterable[str]) -> bool:
     """Returns whether each line is clearly a paragraph, such as one sentence per line.
 
     The text must have no blank lines and more than one word in most lines. In addition, most lines must end like
-    sentences, or line lengths must rule out wrapping at a fixed width.
+    sentences, or the line lengths must rule out wrapping at a fixed width.
     """
     lines = [line.strip() for text in texts if text.strip() for line in text.strip().split('\n')]
     if len(lines) < MIN_LINES or not all(lines) or statistics.median(len(line.split()) for line in lines) < 2:
@@ -126,7 +126,7 @@ def _is_wrapped(lengths: Sequence[int]) -> bool:
 
 
 def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:
-    """Raises BadInput unless each text of the user has at least two distinct words."""
+    """Raises BadInput unless each of the user's texts has at least two distinct words."""
     types = prepared.stream.types
     is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
     stop = 0

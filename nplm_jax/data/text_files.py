@@ -1,4 +1,4 @@
-"""Discovery of text files, and their reading in chunks of about a million characters.
+"""Find text files and read them in chunks of about a million characters.
 
 Each row of a .jsonl file (one JSON object per line), .parquet file or .arrow file (in folders saved by Hugging Face's
 `datasets`) is a text. Any other file, such as .txt, is one UTF-8 text. Text and .jsonl files may be compressed (.gz,
@@ -32,7 +32,7 @@ class TextSource(NamedTuple):
     Attributes:
         read: Returns a new iterator over the chunks of the text.
         files: The user's files.
-        choices: Everything else that determines the chunks.
+        choices: All other values that determine the chunks.
         key: The config key of the files, for error messages; empty for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
@@ -103,9 +103,9 @@ def size(file: pathlib.Path) -> int:
 def read_chunks(
     key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
 ) -> Iterator[TextChunk]:
-    """Reads the texts of a file in chunks. Holds only a few chunks or one block of rows in memory.
+    """Reads the texts of a file in chunks, with only a few chunks or one block of rows in memory.
 
-    Blank rows are skipped; a blank file is an empty text.
+    Rows that contain only whitespace are skipped. A file that contains only whitespace is an empty text.
 
     Args:
         key: The config key, for error messages.
@@ -141,7 +141,7 @@ def count_words(text: str) -> int:
 
 
 def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -> Iterator[TextChunk]:
-    """Reads words [start, stop) of texts, each with the whitespace before it.
+    """Reads words [start, stop) of texts, each word with the whitespace before it.
 
     Args:
         read: Returns the chunks of the texts.
@@ -160,7 +160,7 @@ def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -
 
 
 def _find_word(text: str, number: int, num_words: int) -> int:
-    """Returns the start of a word including the whitespace before it; 0 or the end for words outside the text."""
+    """Returns the start of the whitespace before a word; 0 or the end of the text for words outside the text."""
     if not 0 < number < num_words:
         return 0 if number <= 0 else len(text)
     return next(itertools.islice(_WORD.finditer(text), number - 1, None)).end()
@@ -171,7 +171,7 @@ def _separate_lines(text: str) -> str:
 
 
 def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, given in blocks of any length, into chunks; an empty text gives one empty chunk."""
+    """Cuts a text, which is given in blocks of any length, into chunks. An empty text gives one empty chunk."""
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True

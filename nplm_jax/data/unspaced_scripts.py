@@ -1,7 +1,8 @@
 """Whitespace handling for scripts without spaces between words.
 
-Chinese, Japanese, Thai, Lao, Khmer and others have no spaces between words unless a text has been segmented. User texts
-are joined or left segmented to match the training text, whose segmentation is inferred from the vocabulary's counts.
+Texts in Chinese, Japanese, Thai, Lao, Khmer and some other languages have no spaces between words unless they have been
+segmented. User texts are joined or left segmented to match the training text. The vocabulary's counts show whether the
+training text was segmented.
 """
 
 import itertools
@@ -32,7 +33,7 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
     """Returns whether the training text has been segmented, with spaces between words of these scripts.
 
     Args:
-        vocabulary: A vocabulary counted in the training text. A list of words without any of these scripts gives True.
+        vocabulary: A vocabulary counted in the training text. A word vocabulary without these scripts gives True.
     """
     spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word
@@ -53,7 +54,7 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
 def find_joined(
     vocabulary: Vocabulary, items: Sequence[Sequence[str]], context: str = ''
 ) -> tuple[list[bool], list[bool]]:
-    """Returns for each word whether it joins the previous word without a space, and whether no space follows it.
+    """Returns, for each word, whether it joins the previous word without a space and whether no space follows it.
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
@@ -86,7 +87,7 @@ def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
 
 
 def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
-    """Returns a warning if texts of these scripts are segmented unlike the training text, otherwise an empty string."""
+    """Returns a warning if texts in these scripts are segmented unlike the training text, otherwise an empty string."""
     if not any(map(_UNSPACED.search, texts)):
         return ''
     if not vocabulary.tokenizer.is_lossless:
@@ -99,11 +100,11 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
         return f'warning: {unknown:,} of {len(words):,} words in scripts without spaces are unknown: {RECIPE}'
     if _is_segmented(texts) or not has_spaces(vocabulary):
         return ''
-    return f'warning: almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
+    return f'warning: this text has almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
-    """Returns a warning if models cannot score the words of these scripts, otherwise an empty string.
+    """Returns a warning if models cannot score the words in these scripts, otherwise an empty string.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -114,7 +115,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     if warning := describe_text(vocabulary, list(map(' '.join, items))):
         return warning
     if text_checks.whitespace_share(map(' '.join, items)) is not None:
-        return f'warning: almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
+        return f'warning: this text has almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
         return ''
@@ -146,7 +147,7 @@ def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
 
 
 def _is_segmented(texts: Sequence[str]) -> bool:
-    """Returns whether spaces separate the words of these scripts; unsegmented texts have few spaces."""
+    """Returns whether spaces separate the words in these scripts; unsegmented texts have few spaces."""
     texts = [text for text in texts if not text.isascii()]  # skips English quickly
     num_unspaced = sum(len(_UNSPACED.findall(text)) for text in texts)
     if not num_unspaced:
@@ -162,7 +163,10 @@ def _join(text: str) -> str:
 
 
 def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bool]:
-    """Returns for each word whether it joins the previous text without a space, and whether the last joins the next."""
+    """Returns, for each word, whether it joins the text before it, and whether the last word joins the text after it.
+
+    Joined words have no space between them.
+    """
     before, joins = _is_unspaced(context[::-1]), []
     for number, word in enumerate(map(str.strip, words)):
         start, end = _is_unspaced(word), _is_unspaced(word[::-1])
@@ -173,7 +177,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Returns whether the first letter of a word, or a mark before it, is of these scripts; None if there is none."""
+    """Returns whether the first letter, or a mark before it, is in these scripts; None if the word has neither."""
     for character in word:
         if _UNSPACED.match(character):
             return True

@@ -55,14 +55,14 @@ class Vocabulary:
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Returns why models with these two vocabularies cannot be combined; '' if they can.
+        """Describes the difference that prevents combining models with these vocabularies; '' if there is none.
 
         Args:
             other: The other vocabulary.
             name: The name of the other model, for the message.
         """
         if self.words != other.words:
-            return f'its vocabulary ({len(self):,} words) is not that of {name} ({len(other):,})'
+            return f'its vocabulary ({len(self):,} words) differs from that of {name} ({len(other):,})'
         return difference(self.tokenizer, other.tokenizer, name)
 
     def find(self, shown: str) -> int | None:
@@ -72,8 +72,8 @@ class Vocabulary:
     def encode(self, words: Iterable[str]) -> np.ndarray:
         """Returns the id of each word, int32; words outside the vocabulary get id 0.
 
-        Words are looked up verbatim: with a lower-cased corpus (`corpus.lowercase`), `The` is outside the vocabulary.
-        Use `tokenize` to prepare a text like the corpus.
+        Words are looked up verbatim. For example, `The` is outside the vocabulary of a lower-cased corpus
+        (`corpus.lowercase`). Use `tokenize` to prepare a text like the corpus.
 
         Raises:
             BadInput: `words` is a single string.
@@ -102,7 +102,7 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary of `size` words, RARE and placeholders `w1`, `w2`, ..., each with a count of one."""
+    """Returns a vocabulary of `size` words with a count of one each: RARE, `w1`, `w2` and so on."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 
@@ -135,7 +135,7 @@ def from_counts(
         frequencies: The number of occurrences of each word, in order of first occurrence.
         min_count: Words with fewer occurrences are dropped.
         max_vocabulary: The maximum |V|; 0 for no limit.
-        marks: The boundary tokens of the text, which are always kept, and ranked by their counts like words.
+        marks: The boundary tokens of the text. They are always kept and are ranked by their counts like words.
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
     kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]

@@ -27,7 +27,7 @@ FILES = ('train', 'valid', 'test')
 
 
 def _read_file(folder: download.Folder, name: str) -> bytes:
-    """Reads a file of the wheel. Recreates train.txt from its raw text, because the wheel has only that."""
+    """Reads a file of the wheel. Recreates train.txt from the raw text, because the wheel lacks train.txt."""
     if name != 'train.txt':
         return (folder / name).read_bytes()
     return merge_rare(gzip.decompress((folder / 'train.raw.gz').read_bytes()).decode()).encode()
@@ -53,7 +53,7 @@ _BLANK_LINE = re.compile(r' *\n')
 
 
 def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
-    """Returns the chunks of the training, the validation and the test file; see `chunks`.
+    """Returns the chunks of the training, validation and test files; see `chunks`.
 
     Args:
         path: A folder with the three files, possibly of another corpus in this format; '' for the cache or a download.
@@ -76,8 +76,8 @@ def chunks(lines: Iterable[str], eos: bool = False) -> Iterator[TextChunk]:
 
     Args:
         lines: The lines of the file, which end with a line feed.
-        eos: Whether `<p>` ends each line instead, including blank lines, like <eos> in the literature (Merity et al.,
-            2017, and the word language model in PyTorch's examples).
+        eos: Whether to end each line, including blank lines, with `<p>` instead. The literature ends lines with <eos>
+            in the same way (Merity et al., 2017, and the word language model in PyTorch's examples).
     """
     held: list[str] = []
     num_held, begins_text = 0, True
@@ -130,7 +130,7 @@ def mark_rare(text: str) -> str:
 
 
 def merge_rare(raw: str) -> str:
-    """Recreates the published training file from the raw text: words rarer than MIN_COUNT become <unk>.
+    """Recreates the published training file from the raw text by replacing words rarer than MIN_COUNT with <unk>.
 
     Lines keep one space at both ends; the result has the SHA-256 of the published file.
     """

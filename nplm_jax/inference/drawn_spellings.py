@@ -34,7 +34,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
         The words, at most 200 characters each.
 
     Raises:
-        BadInput: 100 consecutive samples were vocabulary words or too long.
+        BadInput: All 100 samples for a word were vocabulary words or too long.
     """
     jax_settings.require_pinned()
     words: dict[int, str] = {}

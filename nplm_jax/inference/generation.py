@@ -31,10 +31,10 @@ class Choice:
     """Sampling options for the next word.
 
     Attributes:
-        temperature: Divides log-probabilities; values below 1 favour likely words.
-        top_k: Keeps the k most likely words; ties favour more frequent words. None keeps all.
-        top_p: Keeps the smallest set of remaining words with a total probability of at least `top_p`, and all words
-            tied with the last of them (nucleus sampling). None keeps all.
+        temperature: The divisor of log-probabilities; values below 1 favour likely words.
+        top_k: The number of most likely words to keep; ties favour more frequent words. None keeps all.
+        top_p: The threshold of nucleus sampling, which keeps the smallest set of remaining words with a total
+            probability of at least `top_p`, and all words tied with the least likely word in this set. None keeps all.
         rare: Whether the rare-word symbol may be sampled.
     """
 
@@ -45,7 +45,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
-        allowed = 'must be 1e-6 or more and finite; for the most likely word use top_k=1'
+        allowed = 'must be 1e-6 or more and finite; for the most likely word, use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
         ok = self.top_k is None or self.top_k >= 1
         require(ok, 'top_k', self.top_k, 'must be 1 or more; omit top_k to sample from all words')
@@ -57,7 +57,7 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt, preceded by the same context as scored texts; see `LineStart`.
+    """Encodes a prompt after the context that also precedes scored texts; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.

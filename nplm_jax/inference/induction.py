@@ -51,9 +51,9 @@ class Weighting:
 
     Attributes:
         rule: `posterior` for the module's equation, or `mean` for the paper's, which ignores the other options.
-        following: The number of following words used as evidence. Each requires K next-word distributions per
+        following: The number of following words used as evidence. Each of them requires K next-word distributions per
             occurrence.
-        candidates: The maximum number K of words with a non-zero weight: the words that best fit the preceding words.
+        candidates: The maximum number K of words with a non-zero weight. These words best fit the preceding words.
         min_count: The minimum count of candidates, because features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
@@ -94,7 +94,7 @@ def induce(
         run: A trained network.
         words: The new words, or one word.
         lines: Lines of words, tokenized like the corpus (`Vocabulary.tokenize`).
-        counts: The count of each new word in the text of the vocabulary; by default, its occurrences in `lines`.
+        counts: The count of each new word in the text of the vocabulary; by default, its count in `lines`.
         weighting: The options for the weights.
 
     Returns:

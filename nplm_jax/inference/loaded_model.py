@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class LoadedModel:
     """The model of a run, ready for use.
 
-    Pass it to `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders.
+    `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders accept a
+    loaded model.
 
     Attributes:
         settings: The settings of the run.
@@ -37,7 +38,7 @@ class LoadedModel:
     name: str = ''
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, LanguageModel):  # mixtures compare vocabularies
+        if isinstance(self.model, LanguageModel):  # mixtures compare the vocabularies of models
             self.model.vocabulary = self.vocabulary
 
     def __repr__(self) -> str:

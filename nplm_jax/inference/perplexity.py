@@ -41,7 +41,7 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
 
 
 def nll_to_perplexity(nll_per_word: float) -> float:
-    """Returns exp(nll_per_word), nll_per_word in nats; infinite on overflow.
+    """Returns the perplexity exp(nll_per_word) for a mean NLL in nats; infinite on overflow.
 
     Examples:
         >>> round(nll_to_perplexity(math.log(250)), 6)  # every word had probability 1 / 250
@@ -108,7 +108,7 @@ class Score(NamedTuple):
 
 
 def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
-    """Predicts every word of `span` once, given all previous words of the stream. Sums in float64.
+    """Predicts every word of `span` once, given all previous words of the stream. The sum is computed in float64.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -123,9 +123,9 @@ def summarize(log_p_T: np.ndarray, span: Span) -> Score:
 
 
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
-    """Predicts a sample of the words of `span`: up to 16 evenly spaced spans of equal length; see `sample_spans`.
+    """Predicts a sample of the words of `span` in up to 16 evenly spaced spans of equal length; see `sample_spans`.
 
-    The standard error treats the spans as independent observations.
+    The standard error treats these spans as independent observations.
 
     Args:
         model: The model.

@@ -69,8 +69,8 @@ def score(
     Args:
         model: Any language model.
         lines: Word ids of each line, int32.
-        start: The unscored context before each line, or before the stream; by default none, which leaves the context of
-            a line unknown. The command line uses `LineStart.of(vocabulary)`.
+        start: The unscored context before each line, or before the stream. The default is an empty context, with which
+            the words before a line are unknown. The command line uses `LineStart.of(vocabulary)`.
         stream: Whether each line continues the previous one, as in a corpus.
 
     Returns:

@@ -83,7 +83,7 @@ class Model:
 
     Attributes:
         path: The absolute path, as bytes; a list of paths for a mixture.
-        order: The n-gram order: words are predicted from the preceding `order` - 1 words, or from all if None.
+        order: The n-gram order. Words are predicted from the preceding `order` - 1 words, or from all of them if None.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
     """
 
@@ -91,8 +91,8 @@ class Model:
         """Loads a model.
 
         Args:
-            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or a list of these with
-                the same words, which are mixed.
+            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or a list of these, which
+                are mixed and must have the same words.
             weights: The weights of several models; equal by default.
 
         Raises:
@@ -214,7 +214,7 @@ class Model:
         return log10_p
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
-        """Like `BaseScore`, but also returns the length of the n-gram and whether the word is unknown."""
+        """Scores a word like `BaseScore`, and also returns the length of the n-gram and whether the word is unknown."""
         word_id = self._id(word)
         log10_p, length, context = self._reader.step(self._read(in_state), word_id)
         self._write(out_state, context)
@@ -230,7 +230,7 @@ class Model:
 
     @property
     def uses_jax(self) -> bool:
-        """Whether JAX computes the probabilities: the model is a network or has one as a component."""
+        """Whether JAX computes the probabilities, because the model or a component is a network."""
         return self._reader.uses_jax
 
     def look_up(self, states: Sequence[State]) -> None:

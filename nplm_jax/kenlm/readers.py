@@ -1,4 +1,4 @@
-"""Readers that score single words, for decoders with thousands of contexts, or many lines at once.
+"""Readers that score many lines at once, or single words for decoders with thousands of contexts.
 
 A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
 `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
@@ -48,7 +48,7 @@ class Context:
 class NgramReader:
     """A reader for a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
 
-    The `words` of a context are minimal, as in KenLM's states: contexts with identical predictions are equal.
+    The `words` of a context are minimal, as in KenLM's states, so contexts with identical predictions are equal.
     `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
 
     The n-grams that follow one context are adjacent, so most searches cover few keys. The arrays are read as memory
@@ -157,7 +157,7 @@ class NgramReader:
         return log_p_L[is_scored_L], lengths_L[is_scored_L]
 
     def look_up(self, contexts: Sequence[Context]) -> None:
-        """Prepares contexts for `step` and `score`, in one batch; does nothing for n-grams."""
+        """Prepares contexts for `step` and `score` in one batch. N-gram models need no preparation."""
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """Returns log10 P of all words after each context, float32, S x V."""
@@ -198,7 +198,7 @@ class NetworkReader:
         return context.words
 
     def look_up(self, contexts: Sequence[Context]) -> None:
-        """See `NgramReader.look_up`. Computes `known` of all contexts."""
+        """See `NgramReader.look_up`. Computes the `known` attribute of all contexts."""
         for root in (self.null, self.begin):
             if root.known is None and root in contexts:
                 self._keep([root], self._model.prefill(np.array([root.words], np.int32)))

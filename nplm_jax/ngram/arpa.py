@@ -61,7 +61,7 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
 
     Args:
         model: The model.
-        vocabulary: Its vocabulary; the rare-word symbol becomes `<unk>`.
+        vocabulary: The vocabulary of the model; the rare-word symbol becomes `<unk>`.
         path: The file.
     """
     unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
@@ -91,14 +91,14 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
     Args:
         path: The file.
-        as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number,
-            `<s>` and `</s>` are words whenever the file contains them, and a missing `<unk>` has a log10 of -100.
+        as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number, and
+            a missing `<unk>` has a log10 of -100. `<s>` and `</s>` are words whenever the file contains them.
 
     Returns:
-        The model and its vocabulary. The vocabulary begins with the rare-word symbol, read from `<unk>` or `<UNK>`
-        (with probability zero if the file has neither), followed by the other words in file order. All counts are 0.
-        `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
-        n-grams; they then keep the file's probabilities.
+        The model and its vocabulary. The vocabulary begins with the rare-word symbol, which is read from `<unk>` or
+        `<UNK>` and has probability zero if the file has neither. The other words follow in file order. All counts are
+        0. `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
+        n-grams. They then keep the file's probabilities.
 
     Raises:
         BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
@@ -132,7 +132,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block, all of one order."""
+    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block of one order."""
 
     lines: np.ndarray
     ids_KxI: np.ndarray
@@ -193,7 +193,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         if order:
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
-    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: no \\end\\')
+    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: has no line \\end\\')
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -229,7 +229,7 @@ def _encode(
     limits = 'must be 0 or absent at the highest order' if is_longest else f'must be finite and at most {-_ZERO:g}'
     is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
     for is_bad, problem in (
-        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
+        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # positive or NaN
         (~is_allowed, 'log10 back-off weight {0}: ' + limits),
         ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
     ):

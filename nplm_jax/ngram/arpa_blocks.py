@@ -1,7 +1,7 @@
 """Vectorized parser for blocks of ARPA lines.
 
-It handles the common form: known words and numbers, separated by single tabs or spaces. `arpa` parses all other blocks
-line by line and reports errors by line.
+The parser handles the common form, in which single tabs or spaces separate known words and numbers. `arpa` parses all
+other blocks line by line and reports errors by line.
 
 Words and digits are compared eight bytes at a time, as little-endian 64-bit integers.
 
@@ -18,7 +18,7 @@ import numpy as np
 _NUMBER = re.compile(rb'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-inf')
 _LANE = 8  # bytes per integer
 _MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # mask i keeps the first i bytes
-_DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
+_DIGITS = np.uint64(0x3030303030303030)  # eight zeros in ASCII
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIX = np.uint64(0x0606060606060606)
 # Three rounds combine adjacent digits in pairs.
@@ -32,7 +32,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BlockParser:
-    """Parses n-grams of known words."""
+    """A parser for n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         """Builds a hash table from words to ids."""
@@ -55,7 +55,7 @@ class BlockParser:
 
         Returns:
             The word ids, K x I, int32; log10 P, at most 0; and the log10 back-off weight, 0 where a line has no
-            weight. None if any line is not of the common form.
+            weight. If any line does not have the common form, the result is None.
         """
         padded = data + bytes(3 * _LANE)
         bytes_L, lanes = np.frombuffer(padded, np.uint8), _lanes(padded)

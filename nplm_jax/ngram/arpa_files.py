@@ -1,4 +1,4 @@
-"""Block-wise reader for plain or compressed ARPA files. Errors name the format of other files."""
+"""Block-wise reader for plain or compressed ARPA files. If a file has another known format, the error names it."""
 
 import io
 import os
@@ -10,9 +10,9 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.untrusted import decode_lines, open_regular
 
-_MAX_BYTES = 2**32  # of the text
+_MAX_BYTES = 2**32  # maximum size of the text
 _MAX_RATIO, _FREE_BYTES = 200, 2**26  # texts above _FREE_BYTES are at most _MAX_RATIO times their compressed size
-_MAX_LINE = 2**20  # bytes
+_MAX_LINE = 2**20  # maximum size of a line, bytes
 _START = 512  # bytes read to identify the file format
 _IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
 _FOREIGN = {
@@ -31,7 +31,8 @@ _FOREIGN = {
 def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes]]:
     """Yields the lines of a file in blocks of about `size` bytes and shows a progress bar.
 
-    The text may be compressed with gzip, bzip2, xz or Zstandard, detected from the first bytes, not from the file name.
+    The text may be compressed with gzip, bzip2, xz or Zstandard. The compression is detected from the first bytes of
+    the file rather than from its name.
 
     Args:
         path: The file.

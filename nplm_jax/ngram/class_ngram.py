@@ -31,8 +31,8 @@ class ClassNgram(LanguageModel):
 
     The class n-gram is a modified Kneser-Ney model over class ids. P(w | class) is the relative frequency in training
     with an absolute discount of D = n1 / (n1 + 2 n2) on the word counts. The freed mass is spread evenly over the words
-    that do not occur in training. These words belong to every class (a single class for each would cost 5 nats
-    per occurrence); their class in classes_V matters only in contexts.
+    that do not occur in training. These words belong to every class, because a single class for each would cost 5 nats
+    per occurrence. Their class in classes_V matters only in contexts.
 
     Attributes:
         classes_V: The class of each word, int64.
@@ -176,7 +176,7 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 class _ExchangeSearch:
     """Class bigram counts, and the change in the sum of c log c when one word moves (Martin et al., section 2).
 
-    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are preceding classes,
+    Reading whole rows is fast, so pairs of classes are stored twice. Rows of `_pairs_2xGxG[0]` are preceding classes,
     and rows of `_pairs_2xGxG[1]` are following classes. Likewise, `_words_2` holds the counts of the words after each
     word and of the words before it.
     """

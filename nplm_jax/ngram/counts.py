@@ -1,8 +1,8 @@
 """N-gram tables as sorted arrays of packed keys, and n-gram counts.
 
 The n-grams of order k are nodes, numbered by their position in a sorted int64 array of keys
-`node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, a vectorized binary
-search looks up many n-grams at once, and keys stay below (number of nodes) * |V| for every n.
+`node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, and a vectorized
+binary search looks up many n-grams at once. Keys stay below (number of nodes) * |V| for every n.
 
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """
@@ -169,8 +169,8 @@ class NgramCounts:
 
     Attributes:
         table: The n-grams.
-        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0, because words
-            before the span are in the table only as contexts and a word of the vocabulary may be absent from the span.
+        counts: counts[k-1] holds the counts of order k, int32 or int64, one per node. A count can be 0, because the
+            table also contains n-grams that end before the span and words that do not occur in it.
         suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
         scratch: Storage for arrays computed from the counts.
@@ -214,7 +214,7 @@ def count(
             keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput('n', f'must be 1 or more, like the number of words ({len(span)})', value=n)
+        raise BadInput('n', f'must be 1 or more, and the number of words too, not {len(span)}', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
         raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack into 64 bits')
@@ -234,7 +234,7 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
     """Removes n-grams with the line mark in the middle, and n-grams that occur only as contexts before the span."""
     scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
     kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
-    new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # of the order below
+    new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # for the order below
     for k in range(2, table.n + 1):
         arrays = table.keys[k - 1], counts.counts[k - 1], counts.suffix_nodes[k - 1]
         writers = [scratch.writer(array.dtype.type) for array in arrays]
@@ -258,7 +258,7 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
 def _copy_words(
     tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
 ) -> np.ndarray:
-    """Like `with_history`, but checks the ids (raises BadInput) and uses int32 if the vocabulary fits."""
+    """Copies words like `with_history`, as int32 if the vocabulary is small enough. Raises BadInput for invalid ids."""
     writer = scratch.writer(node_dtype(vocabulary_size))
     writer.append(check_ids(with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size))
     for block in blocks(len(span), scratch.block):
@@ -274,7 +274,7 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """
     words = np.asarray(words, np.int64)
     if words.size and not (words.min() >= 0 and words.max() < vocabulary_size):
-        allowed = f'must be 0 to {vocabulary_size - 1:,}: the vocabulary has {vocabulary_size:,} words'
+        allowed = f'must be 0 to {vocabulary_size - 1:,}, because the vocabulary has {vocabulary_size:,} words'
         raise BadInput(f'word ids {words.min()} to {words.max()}', allowed)
     return words
 

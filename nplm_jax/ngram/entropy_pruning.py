@@ -1,4 +1,4 @@
-"""Entropy pruning of back-off models: removes n-grams whose back-off probability is nearly the same.
+"""Entropy pruning of back-off models, which removes n-grams whose back-off probability is nearly the same.
 
 Removing an n-gram h w changes P(w | h), and changes the back-off weight of h from b to b'. The relative entropy between
 the original and the pruned model is

@@ -21,12 +21,12 @@ CLASSES_FILE = 'classes.txt'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimator(Component, abc.ABC):
-    """Estimates a count-based model.
+    """An estimator of count-based models.
 
     Attributes:
         n: The order.
-        reads_lines: Whether it supports reading line by line (`corpus.context=line`).
-        is_backoff: Whether it returns a back-off model, which can be written as an ARPA file.
+        reads_lines: Whether the model can read a text line by line (`corpus.context=line`).
+        is_backoff: Whether the model is a back-off model, which can be written as an ARPA file.
     """
 
     n: Annotated[int, at_least(2)] = key(5, 'n-gram order; each word is predicted from the n-1 previous words')
@@ -52,7 +52,7 @@ class Estimator(Component, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BackoffEstimator(Estimator):
-    """Estimates a back-off model from the counts of all orders up to n."""
+    """An estimator of back-off models from the counts of all orders up to n."""
 
     bits: Literal[0, 8, 16] = key(
         0,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-_BITS = 63  # per sorted number
+_BITS = 63  # bits per sorted number
 
 
 def stable_order(values_N: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ EM_ITERATIONS = 5  # as in the paper
 class FrequencyBins(mixture.ContextBins):
     """Bins of contexts by the training frequency of their last two words.
 
-    The bin is ceil(-log((1 + x) / T)), where x is the frequency of the context and T the number of training words. Bin
-    0 holds the most frequent contexts, and the last bin the contexts that do not occur in training.
+    The bin is ceil(-log((1 + x) / T)), where x is the frequency of the context and T is the number of training words.
+    Bin 0 holds the most frequent contexts, and the last bin holds the contexts that do not occur in training.
 
     Attributes:
         table: The n-grams; nodes of order 2 are contexts.
@@ -59,8 +59,8 @@ def fit(
     context of p2 does not occur, p1 replaces p2. All four components, and thus their mixture, sum to one for every
     context. Bins without validation words get the weights estimated by EM on all validation words together.
 
-    Deviation: the paper does not say what replaces p3. Replacing it by zero would lose probability mass and bias every
-    mixture: on Brown, it gives perplexities of 346.5 (valid) and 317.2 (test), and this model 344.0 and 315.2.
+    Deviation: the paper does not say what replaces p3. A value of zero would lose probability mass and bias every
+    mixture. On Brown, it gives perplexities of 346.5 (valid) and 317.2 (test). This model gives 344.0 and 315.2.
 
     Returns:
         The mixture. Its `weights_QxM` are a(q), four weights per bin; its `bins` can be reused by other mixtures.

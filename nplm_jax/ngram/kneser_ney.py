@@ -23,7 +23,7 @@ FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
-    """A fixed discount is used because the text is too small or too regular to estimate one."""
+    """A warning that a discount is fixed because the text is too small or too regular to estimate it."""
 
 
 def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
@@ -31,18 +31,19 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
     P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h). D = n1 / (n1 + 2 n2)
     for each order, where n_j is the number of n-grams with (adjusted) count j. At order 1 the discounted mass is spread
-    evenly over all |V| words. Contexts followed by all |V| words (except `<text>`, which never occurs, if the text is
-    read line by line) are not discounted.
+    evenly over all |V| words. Contexts followed by all |V| words are not discounted. In a text that is read line by
+    line, `<text>` never occurs and is not one of these words.
 
-    Deviation: the paper does not mention min_count. 2 is the default of SRILM, the toolkit used in the paper, and
-    reproduces the paper's pattern (no gain from n = 3 to 5). With min_count=1, back-off gets worse as n grows: D is
-    nearly 1, so an n-gram with a count of 1 keeps less probability than its shorter context would give.
+    Deviation: the paper does not mention min_count. A value of 2 is the default of SRILM, the toolkit used in the
+    paper, and reproduces the paper's pattern (no gain from n = 3 to 5). With min_count=1, back-off gets worse as n
+    grows, because D is nearly 1 and an n-gram with a count of 1 keeps less probability than its shorter context would
+    give.
 
     Args:
         counts: The n-grams of the training words.
-        min_count: The model drops n-grams of order 3 and above with a smaller (adjusted) count and backs off for them.
-            1 is the method as published.
-        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction; 0 keeps all. See
+        min_count: The smallest (adjusted) count of n-grams of order 3 and above. The model drops rarer n-grams and
+            backs off for them. A value of 1 gives the method as published.
+        prune_entropy: The maximum relative increase in perplexity from dropping an n-gram; 0 keeps all n-grams. See
             `entropy_pruning.prune`.
 
     Returns:
@@ -91,8 +92,8 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
         counts: The n-grams of the training words.
         thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
             estimated from all n-grams; dropped n-grams then lose all their mass. If empty, all n-grams are kept.
-        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction, after applying
-            `thresholds`; 0 keeps all. See `entropy_pruning.prune`.
+        prune_entropy: The maximum relative increase in perplexity from dropping an n-gram, after `thresholds` have been
+            applied; 0 keeps all n-grams. See `entropy_pruning.prune`.
 
     Raises:
         BadInput: An order loses all its n-grams.
@@ -139,7 +140,7 @@ def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
 
     P(h) is the discounted relative frequency of h in training. SRILM uses the product of the model's probabilities, but
     the lower orders of Kneser-Ney do not estimate frequencies (Chelba et al., 2010). The relative frequency without a
-    discount is too high for contexts that occur once. `experiments/beyond/pruning` compares the three.
+    discount is too high for contexts that occur once. `experiments/beyond/pruning` compares the three estimates.
     """
     context_p, num_words = [], int(counts.counts[0].sum())
     for k in range(2, counts.table.n + 1):
@@ -186,7 +187,7 @@ def _estimate_orders(
 
 
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
-    """Returns the counts of the highest order, and for lower orders the number of distinct words before each n-gram.
+    """Returns the counts of the highest order, and, for lower orders, the number of distinct words before each n-gram.
 
     N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. A line that is scored alone
     is predicted from these n-grams, and in a stream only a few different words precede the mark.
@@ -207,7 +208,9 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
 
 
 def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
-    """Estimates the discounts of counts 0, 1, 2, 3+ of every order. If this fails, warns and uses fixed discounts.
+    """Estimates the discounts of counts 0, 1, 2, 3+ of every order.
+
+    If an estimate fails, the function issues a warning and uses fixed discounts.
 
     Args:
         adjusted: The adjusted counts of every order.

@@ -1,6 +1,6 @@
-"""Sentence mode, as in KenLM's lmplz and query: n-grams stay within a line, and `</s>` is predicted.
+"""Sentence mode as in KenLM's lmplz and query, where n-grams stay within a line and `</s>` is predicted.
 
-The paragraph mark `<p>` serves as both `</s>` and `<s>`: it ends a line and is predicted, and the next line begins
+The paragraph mark `<p>` serves as both `</s>` and `<s>`. It ends a line and is predicted, and the next line begins
 after it. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
 """
 
@@ -22,7 +22,7 @@ def marks_of(data: Dataset) -> LineMarks | None:
     if data.by_lines:
         return LineMarks(ids[PARAGRAPH_BOUNDARY], ids.get(TEXT_BOUNDARY))
     prefix = LineStart.of(data.vocabulary).prefix
-    return LineMarks(*prefix, are_crossed=True) if prefix else None
+    return LineMarks(prefix[-1], are_crossed=True) if prefix else None
 
 
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:

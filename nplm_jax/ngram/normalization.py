@@ -71,7 +71,7 @@ def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scra
 
 
 def find_suffixes(table: NgramTable, order: int, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-    """Like `suffix_nodes`, for n-grams given by their keys. int64."""
+    """Returns the suffix nodes of n-grams given by their keys, int64; see `suffix_nodes`."""
     contexts, words = np.divmod(keys, table.vocabulary_size)
     return find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words)
 
@@ -99,7 +99,7 @@ def log_p_of_words(model: BackoffModel, words_BxK: np.ndarray) -> np.ndarray:
 
 
 def ngram_words(table: NgramTable, order: int, nodes_B: np.ndarray) -> np.ndarray:
-    """Returns the words of some n-grams, int64, B x K."""
+    """Returns the words of the given n-grams, int64, B x K."""
     words = []
     for keys in table.keys[order - 1 :: -1]:
         nodes_B, words_B = np.divmod(keys[nodes_B], table.vocabulary_size)

@@ -1,7 +1,7 @@
-"""Quantization of back-off models: log p above order 1 takes one of 256 or 65,536 values per order.
+"""Quantization of back-off models.
 
-The back-off weights are recomputed from these values (`normalization`) and stored in 32 bits, so the probabilities
-still sum to one.
+Above order 1, each log p takes one of 256 or 65,536 values per order. The back-off weights are recomputed from these
+values (`normalization`) and stored in 32 bits, so the probabilities still sum to one.
 """
 
 import dataclasses
@@ -97,7 +97,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
 
 def compact(model: BackoffModel) -> BackoffModel:
-    """Compresses a model with seven digits: log b becomes float32, and log p becomes codes if it has few values."""
+    """Compresses a model with seven digits. log b becomes float32, and log p becomes codes if it has few values."""
     log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
     return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-BLOCK = 2**21  # n-grams sorted or computed at once: about 256 MB of working memory
+BLOCK = 2**21  # n-grams sorted or computed at once, in about 256 MB of working memory
 IN_MEMORY = 2**24  # size of the largest array kept in memory, bytes
 
 
@@ -47,7 +47,7 @@ class Job(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Scratch:
-    """Allocates arrays and sets the number of n-grams computed at once.
+    """An allocator of arrays, which also sets the number of n-grams computed at once.
 
     Large jobs run in this process; `shared_scratch.SharedScratch` distributes them over processes or machines.
 
@@ -114,7 +114,7 @@ SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:
-    """Appends chunks to an array, which moves from memory to a file when it exceeds `Scratch.in_memory`."""
+    """A writer of an array in chunks. The array moves from memory to a file when it exceeds `Scratch.in_memory`."""
 
     def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
         self._scratch = scratch

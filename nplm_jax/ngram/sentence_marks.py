@@ -31,10 +31,10 @@ def check_words(key: str, vocabulary: Vocabulary) -> None:
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
     """Renames `<p>` to `</s>` and adds `<s>` as the last word.
 
-    The n-grams that begin with `<s>` get the probabilities after `<p>` preceded by unknown words, which is the context
-    of a line in `nplm score`. No other probability changes. If any n-gram continues across `<p>`, other words still
-    follow `</s>`. Bigram models and models estimated line by line have no such n-grams and thus the same n-grams as
-    lmplz. `<s>` has probability zero.
+    `nplm score` predicts a line after `<p>` preceded by unknown words. The n-grams that begin with `<s>` get the
+    probabilities after this context. `<s>` itself has probability zero. No other probability changes. If any n-gram
+    continues across `<p>`, other words still follow `</s>`. Bigram models and models estimated line by line have no
+    such n-grams and thus the same n-grams as lmplz.
 
     Args:
         model: A model.
@@ -63,9 +63,9 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
 def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
     """Merges `<s>` and `</s>` into the paragraph mark `<p>`, which ends one sentence and begins the next.
 
-    Words after `<p>` get their probabilities after `<s>`. `<p>` gets the probability of `</s>`; any probability of
-    `<s>` in the file is ignored, because models never predict `<s>`. No other probability changes. This is the inverse
-    of `split`.
+    Words after `<p>` get their probabilities after `<s>`, and `<p>` gets the probability of `</s>`. Any probability of
+    `<s>` in the file is ignored, because models never predict `<s>`. No other probability changes. This function is the
+    inverse of `split`.
 
     Args:
         path: The file of the model, for error messages.
@@ -101,7 +101,7 @@ def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> l
 
     The n-grams begin with unknown words and `<p>`, and all probabilities are one. As a component with weight zero, the
     model adds these n-grams to a mixture, so that each n-gram after `<s>` gets the mixture of the models'
-    probabilities. Without it, probabilities of models with shorter contexts would be missing.
+    probabilities. Otherwise, the probabilities of models with shorter contexts would be missing.
 
     Args:
         models: The models.
@@ -114,7 +114,7 @@ def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> l
         return []
     mark, n = vocabulary.ids[PARAGRAPH_BOUNDARY], max(model.n for model in models)
     contexts = [np.concatenate(model.table.context_nodes(np.array([[mark]]), model.n)) for model in models]
-    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # of `<p>` and the unknown words
+    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # length of unknown words and `<p>`
     if longest < 2:
         return []
     ngrams: list[list[np.ndarray]] = [[] for _ in range(n + 1)]

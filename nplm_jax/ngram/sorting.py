@@ -99,7 +99,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # chunks and ranges are smaller than a block: several are processed at once
+    size = max(scratch.block // 2, 1)  # chunks and ranges are smaller than a block, because several run at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
@@ -192,7 +192,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     """
     V = problem.vocabulary_size
     early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
-    # Windows are sorted by the preceding word; the stable sort of each order keeps this order among equal n-grams.
+    # Windows are sorted by the preceding word. The stable sorts below keep equal n-grams sorted by that word.
     _, windows_S = sort_with_order(windows[0].astype(np.int64))
     prefixes_S = windows[1, windows_S].astype(np.int64)
     keys, counts, lookups, offsets = [], [], [], []
@@ -241,7 +241,7 @@ def _find_suffixes(
         lookups: The nodes that each range provides for this range, for each order below n.
     """
     V = problem.vocabulary_size
-    first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
+    first_nodes = np.cumsum(sizes, axis=0) - sizes  # the first node of each range and order
     tables = _by_order(counted.sizes, counted.keys)
     last_words = tables[0] % V
     suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)

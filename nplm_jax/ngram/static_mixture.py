@@ -1,8 +1,8 @@
 """Static linear interpolation of back-off models into a single back-off model, like SRILM's `ngram -mix-lm`.
 
 The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h) and normalized
-back-off weights. Models without the n-gram back off. The result equals `mixture.Mixture` for these n-grams but not for
-others, because it has a single back-off weight per context instead of one per model.
+back-off weights. Models that lack an n-gram back off. The result equals `mixture.Mixture` for these n-grams but not for
+others, because the result has a single back-off weight per context instead of one per model.
 """
 
 import dataclasses

@@ -10,8 +10,9 @@ from nplm_jax.utils.errors import require
 def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """Estimates P(w | h) = (c(h w) + delta) / (c(h) + delta |V|) with contexts h of n-1 words, in back-off form.
 
-    delta=0 is maximum likelihood: words that never follow a seen context have probability zero (-inf). The distribution
-    is uniform after contexts that do not occur in training, which is the limit for small delta.
+    delta=0 gives the maximum-likelihood estimate, in which words that never follow a seen context have probability zero
+    (-inf). After contexts that do not occur in training, the distribution is uniform, which is the limit for small
+    delta.
 
     Args:
         counts: Counts of order n.

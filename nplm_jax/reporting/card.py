@@ -114,7 +114,7 @@ def _training(run: Run) -> str:
 
 def _limitations(run: Run) -> str:
     use = 'Research and teaching: surprisal, re-ranking and mixing of hypotheses, comparison of small language models.'
-    data = 'The model reflects its training text and its biases. Do not rely on generated text.'
+    data = 'The model reflects its training text and the biases of this text. Do not rely on generated text.'
     words = _unit(run) == 'words'
     unknown = ' It does not distinguish between out-of-vocabulary words.' if words else ''
     return f'{use} {data}{unknown}'

@@ -1,4 +1,4 @@
-"""Discovery of runs, and access to the files that describe them. Does not import JAX."""
+"""Discovery of runs, and access to the files that describe them. This module does not import JAX."""
 
 import dataclasses
 import datetime
@@ -68,7 +68,7 @@ class Run:
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """The settings. Raises BadInput if a value is invalid. Imports JAX, but no plug-ins."""
+        """The settings. Reading them imports JAX but no plug-ins, and raises BadInput if a value is invalid."""
         try:
             with plugins.importing_none():
                 return config_lib.from_record(self.record)
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """Identity of words, vocabulary and splits. Perplexities are comparable only between runs with equal values.
+        """The identity of words, vocabulary and splits. Runs with different identities are not comparable.
 
         The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
         it is the path of the run, which is unique.
@@ -151,7 +151,7 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def split_names(value: str) -> list[str]:
-    """Splits comma-separated runs, whose names may contain commas: the longest existing name is preferred.
+    """Splits comma-separated runs. Names may contain commas, and the longest existing name is preferred.
 
     Args:
         value: The runs, each as for `expand_run`.
@@ -260,7 +260,7 @@ def read_run(folder: pathlib.Path) -> Run:
 
 
 def find(root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders of runs at or below `root`, sorted by name. Does not follow links."""
+    """Returns the folders of runs at or below `root`, sorted by name. Links are not followed."""
     runs = []
     for path, folders, files in os.walk(root):
         depth = len(pathlib.Path(path).relative_to(root).parts)
@@ -274,7 +274,7 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def suggest(wrong: pathlib.Path) -> str:
-    """Suggests an alternative to a path without a run: the finished runs below it, or else below runs/."""
+    """Suggests alternatives to a path without a run, such as the finished runs below the path or below runs/."""
     if wrong.is_file() and wrong.suffix.lower() == '.arpa':
         run = f'{RUNS}/{wrong.stem}'
         to_run = command_line([*nplm_command(), 'import', wrong, f'--workdir={run}'])

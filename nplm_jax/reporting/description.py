@@ -1,4 +1,4 @@
-"""One-line descriptions of models. Does not import JAX, to keep commands that list runs fast."""
+"""One-line descriptions of models. This module does not import JAX, which keeps commands that list runs fast."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ _SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # key 
 
 
 def describe_model(values: Mapping[str, Any]) -> str:
-    """Returns the family and the size of a model: `lstm m=200 h=200`. For plug-ins, all keys are included.
+    """Returns the family and the size of a model, such as `lstm m=200 h=200`. For plug-ins, all keys are included.
 
     Args:
         values: Flattened key -> value of the run's config.

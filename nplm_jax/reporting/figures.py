@@ -61,12 +61,12 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     points that differ only in the key of the panel.
 
     Args:
-        points: The flattened keys that each point overrides, and its validation perplexity.
+        points: The flattened keys and values that each point overrides, and its validation perplexity.
         path: The PNG file to write.
         comparable: Whether the perplexities are of the same words; if not, no point is marked.
 
     Returns:
-        The path; None, without a file, if no key varies.
+        The path. If no key varies, no file is written and the result is None.
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)
 

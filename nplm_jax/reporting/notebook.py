@@ -19,7 +19,7 @@ def is_running() -> bool:
 
 
 class Reporter(reporting.Reporter):
-    """Extends `run_reporter.Reporter` with a learning curve that is updated during training."""
+    """A `run_reporter.Reporter` that also draws a learning curve and updates it during training."""
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         super().__init__(folder, name)

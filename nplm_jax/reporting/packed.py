@@ -1,9 +1,9 @@
-"""Packed models: a single zip file with all files of a finished run that are required to use its model.
+"""Packed models, which are zip files with all files of a finished run that are required to use its model.
 
 Members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates. Packing
-is therefore reproducible: the same run always gives the same bytes. The zip comment contains the format and the SHA-256
-of all preceding bytes. A file is unpacked once, into an ordinary run folder in the cache that is named after this
-digest.
+is therefore reproducible, and the same run always gives the same bytes. The zip comment contains the format and the
+SHA-256 of all preceding bytes. A file is unpacked once, into an ordinary run folder in the cache. The path of this
+folder contains the digest.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
         if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
-            raise BadInput('RUN', f'unexpected file {entry.filename[:100]!r} in the archive', value=str(path))
+            raise BadInput('RUN', f'contains the unexpected file {entry.filename[:100]!r}', value=str(path))
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:

@@ -36,7 +36,7 @@ def _commit() -> str:
 
     others = ('**/*.md', '**/*.png', 'experiments/**/results/**')
     try:
-        if git('ls-files', '--error-unmatch', pathlib.Path(__file__).name).returncode:  # installed, not tracked
+        if git('ls-files', '--error-unmatch', pathlib.Path(__file__).name).returncode:  # the package is installed
             return 'unknown'
         commit = git('rev-parse', '--short=12', 'HEAD').stdout.strip()
         changes = git('diff', '--quiet', 'HEAD', '--', ':(top)', *(f':(top,exclude,glob){other}' for other in others))

@@ -1,4 +1,4 @@
-"""Formatting of results.json as a table with notes. Does not import JAX."""
+"""Formatting of results.json as a table with notes. This module does not import JAX."""
 
 import math
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from nplm_jax.reporting.catalog import PER_UNIT, SPLITS
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 
 _MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
-    'context frequencies (by frequency).'
+    'The mixture weights are 0.5 each (fixed), one pair fitted to the valid words (learned), or one fitted pair per\n'
+    'range of context frequencies (by frequency).'
 )
 
 
 def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSettings | None = None) -> str:
-    """Returns `perplexity_table` and the `notes` below it."""
+    """Returns the table of `perplexity_table` with the lines of `notes` below it."""
     return '\n'.join([perplexity_table(results, paper), *notes(results, corpus)])
 
 
@@ -40,7 +40,7 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
     """Returns the notes below the table that apply to a run.
 
-    Notes cover out-of-vocabulary words, sampling, calibration, units per word, character and byte, mixtures, and words
+    Notes cover out-of-vocabulary words, sampling, calibration, values per word, character and byte, mixtures, and words
     of probability zero.
 
     Args:
@@ -75,7 +75,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
 
 
 def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
-    """Returns a note with the units per word, character and byte of a split; none if they are infinite.
+    """Returns a note with the values per word, character and byte of a split; no note if the values are infinite.
 
     The perplexities in the table are per token, including boundary tokens and subwords.
     """

@@ -34,7 +34,7 @@ _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  
 
 
 class Reporter(reporter.Reporter):
-    """Writes metrics.jsonl and TensorBoard events, and shows progress; see `training.reporter.Reporter`.
+    """A reporter that writes metrics.jsonl and TensorBoard events and shows progress; see `training.reporter.Reporter`.
 
     A resumed run drops the lines after its checkpoint, so each update is reported only once. The first training
     perplexity covers the updates since the checkpoint. Events are rewritten from the remaining lines.
@@ -73,7 +73,7 @@ class Reporter(reporter.Reporter):
             resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
             print(f'{self._label}{resumed}', flush=True)
         elif was_started:
-            print(f'{self._label}restarts from the beginning, because no checkpoint was saved', flush=True)
+            print(f'{self._label}training restarts from the beginning, because no checkpoint was saved', flush=True)
         total, initial = schedule.total_steps * batch_size, progress.step * batch_size
         description = f'{self._label}epoch {self._epoch(progress):.2f}'
         self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
@@ -157,7 +157,7 @@ class Reporter(reporter.Reporter):
 def _replace_events(folder: pathlib.Path) -> RecordWriter:
     """Deletes the event files of a folder and opens a new one.
 
-    Uses RecordWriter, because the thread of tensorboardX's SummaryWriter dies if the disk is full.
+    The events are written by RecordWriter, because the thread of tensorboardX's SummaryWriter dies if the disk is full.
     """
     folder.mkdir(exist_ok=True)
     for old in folder.glob('events.*'):

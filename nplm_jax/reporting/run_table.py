@@ -23,7 +23,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns unique names: the folder names, or the paths if names are equal or `mixture`."""
+    """Returns unique names, which are the folder names, or the paths if names are equal or `mixture`."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
@@ -79,7 +79,7 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs, in which BEST marks the best of comparable runs, with a legend.
+    """Returns a Markdown table of runs and a legend. BEST marks the best of the comparable runs.
 
     If the tokens of the runs differ, the table has columns for the perplexity per word and the bits per byte of the
     test text.
@@ -94,7 +94,7 @@ def make(
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {
         split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'
-    }  # not for training perplexities
+    }  # training perplexities are not marked
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]

@@ -23,7 +23,7 @@ def python_command() -> str:
 
 
 def nplm_command() -> list[str]:
-    """Returns the words of the command `nplm`: as installed with this Python, or else `python -m nplm_jax.cli`."""
+    """Returns the words of the `nplm` command installed with this Python, or else of `python -m nplm_jax.cli`."""
     installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
     if not installed:
         is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')
@@ -74,7 +74,7 @@ def _hide(url: str) -> str:
 
 
 def find_modules_here() -> None:
-    """Appends the working folder to the import path. Called only by commands."""
+    """Appends the working folder to the import path. Only commands call this function."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
 

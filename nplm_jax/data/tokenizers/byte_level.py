@@ -1,7 +1,7 @@
 """Lossless byte-level tokenizers without unknown tokens.
 
-A token is a string of bytes in GPT-2's byte-level alphabet, which maps each byte to a visible character: ` dog` is
-`Ġdog`. A token may be part of a character.
+A token is a string of bytes in GPT-2's byte-level alphabet, which maps each byte to a visible character. For example,
+` dog` becomes `Ġdog`. A token may be part of a character.
 """
 
 import dataclasses
@@ -50,12 +50,12 @@ def to_bytes(token: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
-    """Cuts a text into bytes.
+    """A tokenizer that cuts a text into bytes.
 
     Subclasses cut a text into learned units of several bytes.
 
     Attributes:
-        pattern: A regular expression that matches every character; its matches are the strings that are cut separately.
+        pattern: A regular expression that covers every text. Each match is cut into tokens separately.
         normalization: The Unicode normal form applied before a text is cut: nfc or nfkc; none leaves texts unchanged.
         rules: The learned rules.
     """
@@ -132,7 +132,7 @@ class ByteTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):
-    """Cuts a text into characters; characters that do not occur in the training texts are cut into bytes.
+    """A tokenizer that cuts a text into characters, and characters that the training texts lack into bytes.
 
     `rules` are the characters with more than one byte.
     """

@@ -27,8 +27,9 @@ def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
 def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict[str, int], bool]:
     """Tokenizes a chunk of a corpus and adds the boundary tokens.
 
-    Special tokens written in the text do not become boundary tokens: SKIPPED are dropped, UNKNOWN become RARE. A
-    lossless tokenizer adds no mark before a paragraph and treats special tokens in a text as ordinary text.
+    Special tokens written in the text do not become boundary tokens. Those in SKIPPED are dropped, and those in UNKNOWN
+    become RARE. A lossless tokenizer treats special tokens in a text as ordinary text and adds no mark before a
+    paragraph.
 
     Returns:
         The stream, the number of occurrences of each special token in the text, and whether the tokens spell the text.
@@ -66,8 +67,8 @@ def tokenize(
 ) -> list[list[str]]:
     """Returns the tokens of each text.
 
-    Special tokens written in a text are read as in a corpus: SKIPPED are dropped, and UNKNOWN are outside every
-    vocabulary.
+    Special tokens written in a text are read as in a corpus. Those in SKIPPED are dropped, and those in UNKNOWN are
+    outside every vocabulary.
 
     Args:
         tokenizer: The tokenizer.

@@ -24,8 +24,8 @@ from nplm_jax.utils.untrusted import decode, read_bytes
 
 MAX_BYTES, MAX_TOKENS = 2**26, 2**20  # size of a file and number of its tokens
 _KEY = 'corpus.tokens'
-_KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by suffix
-_BYTE = re.compile('<0x([0-9A-F]{2})>')  # of SentencePiece's byte fallback
+_KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by file suffix
+_BYTE = re.compile('<0x([0-9A-F]{2})>')  # a byte token of SentencePiece
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece', 'BPEDecoder', 'WordLevel'
 
@@ -37,7 +37,7 @@ class HuggingFace:
         values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
         unknown: The token for unknown text, or ''.
-        marking: How tokens mark word boundaries, as the name of a decoder or model; '' if they do not.
+        marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if they do not.
         affix: The prefix of tokens inside a word (WordPiece), or the suffix of the last token of a word (BPEDecoder).
     """
 
@@ -95,7 +95,7 @@ class SentencePiece:
 
 @dataclasses.dataclass(frozen=True)
 class FileTokenizer(Tokenizer):
-    """Cuts each paragraph as a whole into the tokens of a file; `corpus.tokens` is the path of the file.
+    """A tokenizer that cuts each paragraph as a whole into the tokens of a file, whose path is `corpus.tokens`.
 
     The vocabulary has all tokens of the file in the same spelling. The token for unknown text is <rare>, and <p> and
     <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.

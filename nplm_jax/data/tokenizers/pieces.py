@@ -20,18 +20,18 @@ from nplm_jax.utils.errors import require
 
 MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
 _SEPARATOR = '\0'  # separates strings in the alphabet, which does not contain it
-_MAX_STRINGS = 2**17  # pieces are learned from the most frequent strings; bounds the trainer's memory
-_MAX_REPEATS = 2**8  # of a string per trainer input, which needs about 20 times its size in memory
+_MAX_STRINGS = 2**17  # number of frequent strings from which pieces are learned; bounds the trainer's memory
+_MAX_REPEATS = 2**8  # repeats of a string per trainer input; an input needs about 20 times its size in memory
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
-_DECIMALS = 4  # of a learned score
-_SPECIAL_SCORE = -1e9  # of special tokens in the unigram model, which never cuts text into them
+_DECIMALS = 4  # decimals of a learned score
+_SPECIAL_SCORE = -1e9  # score of special tokens in the unigram model, so that text is never cut into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
 
 @dataclasses.dataclass(frozen=True)
 class PieceTokenizer(ByteTokenizer):
-    """Cuts a text into subwords. A space belongs to the subword after it.
+    """A tokenizer that cuts a text into subwords. A space belongs to the subword after it.
 
     `rules` are written in the byte alphabet. For `bpe`, they are the ordered merges, `left right`; for `unigram`,
     they are the pieces and their log-probabilities, `piece score`, sorted by decreasing probability.
@@ -141,9 +141,9 @@ class PieceTokenizer(ByteTokenizer):
 def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
     """Makes a learned unigram model reproducible.
 
-    The trainer sums floats in the order of a hash map, which differs between processes and changes the last digits of
-    the scores. In a similarly random order, it gives characters without a score the lowest score plus 0, 1, 2, ...
-    times 1e-4; here all of them get the lowest score.
+    The trainer sums floats in the order of a hash map. This order differs between processes and changes the last digits
+    of the scores, which are therefore rounded. In a similarly random order, the trainer gives characters without a
+    score the lowest score plus 0, 1, 2, ... times 1e-4. This function gives all of them the lowest score.
     """
     lowest = min(score for _, score in model['vocab'])
     limit = lowest + 1e-4 * (len(ALPHABET) - 0.5)
@@ -152,7 +152,7 @@ def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeat(counts: collections.Counter[str]) -> Iterator[str]:
-    """Yields strings in the alphabet, each repeated by its count, because the trainer accepts no counts."""
+    """Yields strings in the alphabet, each as often as it was counted, because the trainer accepts no counts."""
     for string, count in counts.most_common(_MAX_STRINGS):
         unit = to_alphabet(string) + _SEPARATOR
         for first in range(0, count, _MAX_REPEATS):

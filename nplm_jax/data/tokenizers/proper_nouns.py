@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from nplm_jax.data.tokenizers.tokenizer import lower
 from nplm_jax.utils.errors import BadInput
 
-INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalized inside a sentence, at its beginning; lower case
-MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
+INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalized inside or at the start of a sentence; lower case
+MIN_CAPITALISED_SHARE = 0.95  # minimum share of a proper noun's occurrences
 
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
 _SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence
 
-# The number of occurrences of each lower-cased word of each kind: INSIDE, OPENING or LOWER.
+# The number of occurrences of each lower-cased word by kind (INSIDE, OPENING or LOWER).
 Counts = collections.Counter[tuple[str, str]]
 
 
 def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool = True) -> Counts:
-    """Counts the occurrences of each word with and without a capital; see `find_proper_nouns`.
+    """Counts the occurrences of each word with and without an initial capital; see `find_proper_nouns`.
 
     Args:
         paragraphs: Paragraphs of words in their original case.
@@ -41,12 +41,12 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     """Finds the word types that a text nearly always capitalizes inside sentences.
 
     A type is a proper noun if it is capitalized inside a sentence at least once, and if at least 95% of its counted
-    occurrences are capitalized. Words that open a paragraph or follow one of . ! ? : ; a quotation mark, a bracket, a
-    dash or a = may be capitalized because they begin a sentence; if capitalized, they are not counted. A name that
-    occurs only after "Mr." is therefore missed. The pronoun I is not a proper noun.
+    occurrences are capitalized. A word that opens a paragraph or follows one of . ! ? : ; a quotation mark, a bracket,
+    a dash or a = may begin a sentence. It is not counted if it is capitalized. A name that occurs only after "Mr." is
+    therefore missed. The pronoun I is not a proper noun.
 
-    Deviation: the paper (section 4) maps proper nouns to a symbol and does not say how it found them. This rule needs
-    no tagger; it also classifies Monday, American, Mr and B52 as proper nouns.
+    Deviation: the paper (section 4) maps proper nouns to a symbol but does not say how they were found. This rule needs
+    no tagger. It also classifies Monday, American, Mr and B52 as proper nouns.
 
     Args:
         counts: The chunk counts of a text.
@@ -55,7 +55,7 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
         The proper nouns in lower case.
 
     Raises:
-        BadInput: No word has a capital.
+        BadInput: No word is capitalized.
     """
     total: Counts = collections.Counter()
     for chunk in counts:

@@ -17,7 +17,7 @@ class TokenSize(NamedTuple):
     Attributes:
         characters: The number of characters, including the space or line end after the token if it is not a token
             itself.
-        utf8_bytes: The same in UTF-8 bytes.
+        utf8_bytes: The number of UTF-8 bytes, including the same space or line end.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
         has_text: Whether the token contains anything other than whitespace.
@@ -49,10 +49,10 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 
 
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
-    """Returns whether tokens spell their texts up to whitespace; the sizes of the tokens then add up to the text size.
+    """Returns whether tokens spell their texts up to whitespace. If so, their sizes add up to the size of the text.
 
-    Tokenizers of other models may change case or drop characters; their tokens then do not spell the text. Always True
-    for lossless tokenizers and for words counted in the corpus.
+    Tokenizers of other models may change case or drop characters, and their tokens then do not spell the text. The
+    result is always True for lossless tokenizers and for words counted in the corpus.
 
     Args:
         tokenizer: The tokenizer.

@@ -44,9 +44,9 @@ class TextChunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer(Component, abc.ABC):
-    """Splits a text into tokens and joins tokens into a text. Its fields have defaults and are saved with a run.
+    """The base class of tokenizers, which split a text into tokens and join tokens into a text.
 
-    A subclass defines `split` and `cut`.
+    A subclass defines `split` and `cut`. Its fields have defaults and are saved with a run.
 
     Attributes:
         kind: The name of the tokenizer, a value of `corpus.tokens`.
@@ -61,14 +61,14 @@ class Tokenizer(Component, abc.ABC):
 
     @abc.abstractmethod
     def split(self, text: str) -> list[str]:
-        """Splits a paragraph into strings for `cut`, which cuts each of them separately. May drop characters."""
+        """Splits a paragraph into strings, which `cut` cuts separately. The strings may lack some characters."""
 
     @abc.abstractmethod
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
         """Returns the tokens of each string.
 
         Args:
-            strings: Strings that `split` returns.
+            strings: Strings returned by `split`.
             known: The vocabulary, to which a user's text may be adapted; None while reading a corpus.
         """
 
@@ -84,7 +84,7 @@ class Tokenizer(Component, abc.ABC):
     def learn(
         self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
-        """Returns the tokenizer trained on texts, or itself if it is trained or needs no training.
+        """Returns a tokenizer trained on texts, or `self` if it is already trained or needs no training.
 
         Args:
             texts: Functions that return the chunks of each text of a corpus, the training text first.
@@ -113,11 +113,11 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
         return ''
     fields = dataclasses.asdict(tokenizer) if type(tokenizer) is type(other) else ['kind']
     different = ', '.join(key for key in fields if getattr(tokenizer, key) != getattr(other, key))
-    return f'its tokenizer is not that of {name} ({different}) and cuts text into other tokens'
+    return f'its tokenizer differs from that of {name} ({different}) and cuts text into other tokens'
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
-    """Raises BadInput for tokens that cannot be written to a vocabulary file: empty, or with a tab or line end.
+    """Raises BadInput if a token is empty or has a tab or line end, because a vocabulary file cannot contain it.
 
     Args:
         kind: The kind of the tokenizer.
@@ -139,7 +139,7 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 def count_characters(words: Iterable[str]) -> int:
     """Returns the number of characters of tokenized words written as a text.
 
-    Each word counts with one space or line end after it. <text> and <p> count as one character, the line end of an
+    The space or line end after each word is counted too. <text> and <p> count as one character, the line end of an
     empty line.
 
     Examples:

@@ -52,9 +52,9 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
-    """Writes CONFIG_FILE, and for byte-level tokenizers RULES_FILE with the token ids, into a run's folder."""
+    """Writes CONFIG_FILE into a run's folder, and RULES_FILE with the token ids for byte-level tokenizers."""
     values = to_dict(tokenizer)
-    (folder / RULES_FILE).unlink(missing_ok=True)  # of another tokenizer
+    (folder / RULES_FILE).unlink(missing_ok=True)  # may belong to another tokenizer
     if isinstance(tokenizer, ByteTokenizer):
         del values['rules']
         write_atomically(folder / RULES_FILE, tokenizer.to_hf(ids).to_str(pretty=True))

@@ -43,7 +43,7 @@ _QUOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class WordTokenizer(Tokenizer):
-    """Splits a text into words: `words` also splits at punctuation, `whitespace` and `lmplz` only at whitespace.
+    """A tokenizer that splits a text at whitespace and, for the kind `words`, also at punctuation.
 
     The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
@@ -55,16 +55,16 @@ class WordTokenizer(Tokenizer):
 
     Attributes:
         lowercase: Whether tokens are in lower case.
-        split_possessive: Whether dog's becomes dog 's.
+        split_possessive: Whether to split the possessive 's off a word, so dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
         proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, these include words
-            outside the vocabulary, unless it has them in lower case.
+            outside the vocabulary, unless the vocabulary has their lower-case forms.
         names: The proper nouns of the corpus in lower case.
         split_punctuation: Whether to split punctuation off the words of a user's text.
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
         split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary has all parts.
-        is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only at the whitespace of
-            KenLM: lmplz for kind `lmplz`, query otherwise.
+        is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only at the whitespace
+            of KenLM's lmplz (kind `lmplz`) or query (other kinds).
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -145,7 +145,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word; `is_name` says whether the word is a proper noun if capitalized."""
+        """Returns the token of a word; `is_name` tells whether the word is a proper noun if capitalized."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
@@ -194,7 +194,7 @@ class WordTokenizer(Tokenizer):
         return pieces
 
     def _split_unknown(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits a word outside the vocabulary: a contraction into two known parts, others at dashes."""
+        """Splits an unknown contraction into two known parts, and other words outside the vocabulary at dashes."""
         places = [i for i, c in enumerate(chunk) if c in _APOSTROPHES]
         for place in (*(i - 1 for i in places if i > 1 and chunk[i - 1] in 'nN'), *places):
             parts = [chunk[:place], chunk[place:]]

@@ -334,7 +334,7 @@ WRONG = [
     ('', [], 'stdin:'),
     (' \n\n', [], 'stdin:'),
     (b'caf\xe9', [], 'stdin:'),
-    ('a', ['OTHER'], 'is not that of'),
+    ('a', ['OTHER'], 'differs from that of'),
     ('a', ['/nowhere'], "RUN='/nowhere':"),
     ('a', ['--score_weights=1'], 'unrecognized arguments: --score_weights=1'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),

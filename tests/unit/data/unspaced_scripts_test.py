@@ -99,7 +99,7 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
         (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no spaces, so whole phrases are words'),
         (count(SENTENCE), SENTENCE, ''),
         (count(SENTENCE), '猫', ''),
-        (count(SENTENCE), '那只猫喜欢一个老师。', 'almost no spaces, but the training text was segmented: segment'),
+        (count(SENTENCE), '那只猫喜欢一个老师。', 'this text has almost no spaces, but the training text was'),
         (count(SENTENCE.replace(' ', '')), '那只猫喜欢一个老师。', ''),
         (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words in scripts without spaces are unknown: segment'),
     ],

@@ -174,7 +174,7 @@ WRONG = [
     (['--output=x.txt'], "--output='x.txt':"),
     (['--spillover=-1'], 'spillover=-1:'),
     (['--open'], '/network:'),
-    (['OTHER'], 'is not that of'),
+    (['OTHER'], 'differs from that of'),
     ([], 'stdin:'),
 ]
 
