@@ -190,8 +190,10 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
+    The corpus is a stream or divided into lines, as the run or the settings read it; see `corpus.context`.
+
     Args:
-        run: The folder of a run, or settings. Only `corpus.*` is read.
+        run: The folder of a run, or settings.
         tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
 
     Raises:
@@ -199,8 +201,13 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     """
     if not isinstance(run, Settings):
         return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
-    corpus = corpora.load(run.corpus, tokenizer)
-    return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, run.corpus))
+    return estimation.read(run, load_stream(run, tokenizer))
+
+
+def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
+    """Loads the corpus described by settings as a stream. Only `corpus.*` is read. See `load_dataset`."""
+    corpus = corpora.load(settings.corpus, tokenizer)
+    return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
@@ -215,7 +222,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     """
     with config_lib.trusting_settings(settings):
         recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
-    data = load_dataset(settings, *recorded)
+    data = load_stream(settings, *recorded)
     text, code = run_inputs.text_digest(data), run_inputs.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:
         path = catalog.expand_run(folder)
