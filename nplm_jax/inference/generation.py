@@ -98,7 +98,8 @@ def sample(
             once all sequences may end; None never stops early.
 
     Returns:
-        The generated word ids, int32, B x T.
+        The generated word ids, int32, B x T. Sequences are generated in blocks of at most BLOCK. With `is_enough`, the
+        blocks can have different lengths. Rare-word symbols pad the shorter ones, whose sequences may all end.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')

@@ -29,7 +29,7 @@ import numpy as np
 from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference.generation import Choice, sample
+from nplm_jax.inference.generation import Choice, encode_prompt, sample
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.models.network import Network
@@ -137,12 +137,12 @@ def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageM
 
 
 def find_occurrences(vocabulary: Vocabulary, word: str, lines: Sequence[Sequence[str]]) -> list[Occurrence]:
-    """Returns the context of each occurrence of a new word."""
+    """Returns the context of each occurrence of a new word. A line begins in the same context as a prompt."""
     occurrences = []
-    for line in lines:
-        if word in line:
-            ids_T = vocabulary.encode(line)
-            occurrences += [Occurrence(ids_T[:t], ids_T[t + 1 :]) for t, other in enumerate(line) if other == word]
+    for line in (line for line in lines if word in line):
+        ids_T = encode_prompt(line, vocabulary)
+        words = enumerate(line, len(ids_T) - len(line))
+        occurrences += [Occurrence(ids_T[:t], ids_T[t + 1 :]) for t, other in words if other == word]
     return occurrences
 
 

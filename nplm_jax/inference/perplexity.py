@@ -32,7 +32,7 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
         The perplexity; infinite if a word has probability zero.
 
     Raises:
-        BadInput: The span is empty.
+        BadInput: The span is empty or exceeds the stream.
         NonFiniteError: A log-probability is not a number.
     """
     span = Span(0, len(tokens_T)) if span is None else span

@@ -54,13 +54,15 @@ class LanguageModel(abc.ABC):
             span: The words to score: a Span, a slice without a step, or None for all.
 
         Raises:
-            BadInput: The ids are not a sequence of integers below V.
+            BadInput: The ids are not a sequence of integers below V, or the span exceeds the stream.
         """
         require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be a one-dimensional array of ids')
         if not isinstance(span, Span):
             start, stop, step = (span or slice(None)).indices(len(tokens_T))
             require(step == 1, 'span', span, 'must be a Span or a slice without a step')
             span = Span(start, max(start, stop))
+        is_inside = 0 <= span.start <= span.stop <= len(tokens_T)
+        require(is_inside, 'span', span, f'must be within the {len(tokens_T):,} words of the stream')
         first = max(0, span.start - self.n) if self.n else 0
         check_ids('tokens', tokens_T[first : span.stop], self.vocabulary_size)
         return self.score_span(tokens_T, span)

@@ -88,6 +88,10 @@ class Mixture(LanguageModel):
         scores = zip(*(model.score_lines(lines) for model in self.models))
         return [_log_weighted_sum(np.stack(log_p), weights_MxT[:, line]) for log_p, line in zip(scores, line_slices)]
 
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.matched_lengths`. The lengths are the maximum over the models."""
+        return np.max([model.matched_lengths(tokens_T, span) for model in self.models], axis=0)
+
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`."""
         return self._mix([model.next_word(contexts_BxN) for model in self.models], contexts_BxN)
@@ -186,6 +190,10 @@ class CachedScores(LanguageModel):
         if contents not in self._scores_of_lines:
             self._scores_of_lines = {contents: self._model.score_lines(lines)}
         return self._scores_of_lines[contents]
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.matched_lengths`. Not cached."""
+        return self._model.matched_lengths(tokens_T, span)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. Not cached."""

@@ -248,7 +248,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     weights_1xM = read_weights(weights, folders)
 
     process.set_up_process()
-    loaded = [_load(folder) for folder in folders]
+    loaded = [_load(folder, finished) for folder in folders]
     vocabulary, models = loaded[0].vocabulary, [one.model for one in loaded]
     for folder, one in zip(folders, loaded):
         difference = one.vocabulary.difference(vocabulary, folders[0])
@@ -280,10 +280,10 @@ def _is_arpa(folder: str) -> bool:
     return path.is_file() and not packed.is_packed(path) and arpa_files.is_arpa(path)
 
 
-def _load(folder: str) -> LoadedModel:
+def _load(folder: str, finished: bool) -> LoadedModel:
     """Loads a run like `loading.load`, or an ARPA file, with the same probabilities as KenLM."""
     if not _is_arpa(folder):
-        return loading.load(folder)
+        return loading.load_allowed(folder, before_validation=not finished)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
     return LoadedModel(settings, vocabulary, compact(model))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -42,19 +43,27 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
     Raises:
         BadInput: The folder contains no run, its files are missing or damaged, its model family is not installed, or it
-            requires a plug-in from a module not in `plugins`; or, for a network, JAX settings are invalid.
+            requires a plug-in from a module not in `plugins`; or, for a network, it has not been validated yet, or JAX
+            settings are invalid.
     """
     with trust(plugins):
-        return _load(folder)
+        return load_allowed(folder)
 
 
-def _load(folder: Path) -> LoadedModel:
+def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
+    """Loads a run like `load`, with the plug-ins that are already allowed.
+
+    Args:
+        folder: The run folder or the packed model.
+        before_validation: See `load_network`.
+    """
     name, folder = os.path.basename(os.path.abspath(folder)), catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
     results = catalog.finished(folder)
     if settings.is_neural:
-        return LoadedModel(settings, words, load_network(folder, settings, words)[0], folder, results, name)
+        model, _ = load_network(folder, settings, words, before_validation)
+        return LoadedModel(settings, words, model, folder, results, name)
     if (file := folder / storage.MODEL_FILE).exists():
         return LoadedModel(settings, words, storage.load(file, len(words)), folder, results, name)
     if source := (results or {}).get('imported'):
@@ -108,11 +117,18 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
 
 
 def load_network(
-    folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary
+    folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary, before_validation: bool = False
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
     """Returns the network of a run with its best parameters, and the progress of its checkpoint.
 
     The progress has the fields of `milestones.Progress`, and is None for a packed model. See `load` for errors.
+
+    Args:
+        folder: The run folder or the unpacked model.
+        settings: The settings of the run.
+        words: The vocabulary of the run.
+        before_validation: Whether to return the initial parameters, instead of raising BadInput, before the first
+            validation.
     """
     # Importing Orbax takes a second; count-based models do not need it.
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
@@ -127,6 +143,9 @@ def load_network(
         return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params)), None
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         best, progress = store.restore_best(params)
+    is_validated = progress.get('best_valid_nll') != math.inf
+    if not (is_validated or before_validation):
+        raise BadInput(folder, 'has no finite validation loss yet; continue training')
     return NeuralLanguageModel(network, best), progress
 
 
@@ -171,8 +190,10 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
+    The corpus is a stream or divided into lines, as the run or the settings read it; see `corpus.context`.
+
     Args:
-        run: The folder of a run, or settings. Only `corpus.*` is read.
+        run: The folder of a run, or settings.
         tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
 
     Raises:
@@ -180,8 +201,13 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     """
     if not isinstance(run, Settings):
         return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
-    corpus = corpora.load(run.corpus, tokenizer)
-    return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, run.corpus))
+    return estimation.read(run, load_stream(run, tokenizer))
+
+
+def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
+    """Loads the corpus described by settings as a stream. Only `corpus.*` is read. See `load_dataset`."""
+    corpus = corpora.load(settings.corpus, tokenizer)
+    return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
@@ -196,7 +222,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     """
     with config_lib.trusting_settings(settings):
         recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
-    data = load_dataset(settings, *recorded)
+    data = load_stream(settings, *recorded)
     text, code = run_inputs.text_digest(data), run_inputs.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:
         path = catalog.expand_run(folder)

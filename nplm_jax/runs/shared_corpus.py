@@ -6,7 +6,7 @@ import pathlib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.runs import estimation, evaluation, run_inputs
-from nplm_jax.runs.loading import load_dataset
+from nplm_jax.runs.loading import load_stream
 
 
 class SharedCorpus:
@@ -33,7 +33,7 @@ class SharedCorpus:
         if self._data is not None:
             return self._data
         _ = self.files  # before reading words: if a file changes in between, the recorded digest must be the older one
-        return load_dataset(self._settings)
+        return load_stream(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
         """Returns the corpus in the form that a run reads: as a stream or by lines."""

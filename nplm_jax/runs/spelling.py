@@ -104,12 +104,21 @@ def train(
 def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
-    """Returns the settings and the character corpus of the spelling model that `train` trains."""
+    """Returns the settings and the character corpus of the spelling model that `train` trains.
+
+    Raises:
+        BadInput: A key in `changes` is invalid, or the character model reads an unlimited number of characters.
+    """
     changes = changes or {}
     name = f'{rare.settings.name}-{catalog.SPELLING}'
     network = config_lib.from_config({**NETWORK, 'name': name, 'seed': seed})
-    settings = config_lib.replace(dataclasses.replace(network, corpus=rare.settings.corpus), changes)
-    data = characters.build_dataset(rare.words, settings.model.n - 1)
+    text = dataclasses.replace(rare.settings.corpus, context='auto')  # a stream, even if the run reads lines
+    settings = config_lib.replace(dataclasses.replace(network, corpus=text), changes)
+    reach = settings.model.reach if settings.is_neural else settings.model.n - 1
+    if reach is None:
+        problem = 'must read a limited number of characters, such as nplm or window_lstm'
+        raise BadInput('model.family', problem, value=settings.model.name)
+    data = characters.build_dataset(rare.words, reach)
     if settings.is_neural:
         batch_size = min(settings.train.batch_size, len(data.train))
         epochs = max(1, round(UPDATES * batch_size / len(data.train)))

@@ -17,12 +17,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.compose import components_among
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.compose import components_among, with_components
 from nplm_jax.config.registry import is_neural
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.reporting.catalog import MINUTES
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import workdir
+from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys, with_typed_optimizer
@@ -34,6 +36,7 @@ MIN_WORDS = 3_000  # measured: experiments/beyond/frontier/README.md
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _WIDTH_KEYS = 'model.h', 'model.m'
+_SET_BY_NETWORK = 'model.', 'output.', 'optimizer.', 'train.'
 _CHECKPOINT_SECONDS = 60
 
 
@@ -71,6 +74,25 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
     require(is_neural(family), '--config', family, allowed)
+
+
+def check_preset(file: str) -> None:
+    """Raises BadInput if the value of --config names a preset whose model `--minutes` would replace.
+
+    Components, such as a body or an optimizer, and words that only change the corpus are allowed.
+    """
+    path, _, words = file.partition(':')
+    if not words:
+        return
+    config = load_config(file)
+    named = components_among(config, words)
+    family = named.pop('model.family', '')  # may also be the name of a preset
+    default = with_components(load_config(f'{path}:{family}' if family else path), named)
+    own, expected = (
+        {key: value for key, value in flatten(c).items() if key.startswith(_SET_BY_NETWORK)} for c in (config, default)
+    )
+    problem = 'is a preset with its own model, which --minutes would replace; name a body or an optimizer instead'
+    require(own == expected, '--config', words, problem)
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
@@ -137,7 +159,7 @@ def choose(
     """Chooses the model to train.
 
     Args:
-        config: The config of any preset, with the typed keys.
+        config: The config, with the typed keys.
         typed: The values of the keys that the user typed.
         minutes: The training time.
         network: See `load_network`.
@@ -195,18 +217,20 @@ def config_for_budget(
     """Returns the config for a time budget, and the corpus. Reuses the recorded choice of an earlier start.
 
     Args:
-        config: The config of any preset, with the typed keys.
+        config: The config, with the typed keys.
         file: The value of --config. The components named by the words after its colon are kept.
         typed: The values of the keys that the user typed.
         minutes: The training time.
         folder: The folder of the run.
 
     Raises:
-        BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`; or the folder or the text is unusable.
+        BadInput: See `check_flags`, `check_preset`, `load_network`, `read_choice` and `choose`; or the folder or the
+            text is unusable.
     """
     path, _, words = file.partition(':')
     typed = {**typed, **components_among(config, words)}
     check_flags(minutes, typed)
+    check_preset(file)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)
     recorded, choice = _recorded(folder), read_choice(folder, minutes, network)

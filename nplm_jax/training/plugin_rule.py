@@ -35,7 +35,7 @@ class PluginRule(RowwiseAdam):
     tables: Literal['rowwise_adam', 'same'] = key(
         'rowwise_adam',
         'optimizer of C, U, W and b: rowwise_adam (the named optimizer updates hidden matrices, and Adam updates other '
-        'vectors) | same (the named optimizer updates all parameters)',
+        'vectors) | same (the named optimizer updates all parameters, C, U, W and b at table_rate times learning_rate)',
     )
     options: Options = Options()
 
@@ -45,12 +45,15 @@ class PluginRule(RowwiseAdam):
         return self.tables == 'rowwise_adam'
 
     def check(self) -> None:
-        """See `Component.check`. Rejects weight decay in the options, and functions `optimizer_plugin` cannot use."""
+        """See `Component.check`. Rejects weight decay in the options, unused options and unusable functions."""
         plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
             allowed = 'must be 0: set optimizer.decay for weight decay'
             decays = plugins.DECAY in name and type(value) is not bool and value != 0  # weight_decay_mask is a bool
             require(not decays, f'optimizer.options.{name}', value, allowed)
+        allowed = 'must be 1 with optimizer.tables=same, where no parameter is updated by rowwise_adam'
+        is_used = self.tables == 'rowwise_adam' or self.row_adaptivity == 1
+        require(is_used, 'optimizer.row_adaptivity', self.row_adaptivity, allowed)
         has_constant_rate, make = is_constant(self), self._factory
         jax.eval_shape(lambda rate: make(rate if has_constant_rate else lambda _: rate) and None, 1.0)
 

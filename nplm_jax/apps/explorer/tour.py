@@ -59,7 +59,7 @@ class Snapshot(NamedTuple):
     @classmethod
     def read(cls, folder: pathlib.Path, models: LoadedModels, settings: Settings) -> Self:
         """Reads the newest checkpoint of a run. Raises BadInput or OSError if none can be read."""
-        network, progress = loading.load_network(folder, settings, models.vocabulary)
+        network, progress = loading.load_network(folder, settings, models.vocabulary, before_validation=True)
         U_KxV = np.asarray(network.params['U_VxK']).T if 'U_VxK' in network.params else ()
         units = {
             sign: [models.show(generation.largest(factor * u_V, 6)) for u_V in U_KxV]

@@ -272,6 +272,11 @@ def needs_a_value(learning_rate):
             'optimizer.options.weight_decay',
             'optimizer.decay',
         ),
+        (
+            {'optimizer.name': 'optax:adamw', 'optimizer.tables': 'same', 'optimizer.row_adaptivity': 0.3},
+            'optimizer.row_adaptivity',
+            'optimizer.tables',
+        ),
     ],
 )
 def test_a_factory_that_cannot_be_used_is_refused_in_one_line(changes, key, said):

@@ -96,6 +96,10 @@ def test_lengths_of_the_ngrams():
     counted = kneser_ney.fit_modified(count(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 3, 6))
     (line,) = scoring.score(counted, [np.array([1, 2, 3, 5, 4, 1], np.int32)])
     assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
+    unigram = kneser_ney.fit_modified(count(np.array([1, 2, 3, 1, 2, 3, 4], np.int32), Span(0, 7), 1, 6))
+    for mixed in (mixture.equal([unigram, counted]), mixture.CachedScores(counted)):
+        (line,) = scoring.score(mixed, [np.array([1, 2, 3, 5, 4, 1], np.int32)])
+        assert line.lengths_T.tolist() == [1, 2, 3, 1, 1, 1]
 
 
 def test_totals_by_hand():

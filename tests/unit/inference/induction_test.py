@@ -11,6 +11,7 @@ from helpers import make_model, refuses
 import nplm_jax
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import RARE, RARE_ID, Span
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.inference import induction as new_words
@@ -128,6 +129,14 @@ def test_weights_are_those_of_a_transcription_in_float64():
         [(before, after) for before, after in occurrences] for occurrences in seen
     ]
     np.testing.assert_allclose(new_words.word_weights(model, VOCABULARY, found, weighting), expected, atol=1e-5)
+
+
+def test_a_line_is_read_after_the_same_mark_as_a_scored_line():
+    words = Vocabulary((RARE, '<p>', 'a'), (1, 9, 5), WordTokenizer(boundary_tokens=True))
+    lines = [line.split() for line in ('wug a', '<p> a wug')]
+    first, second = new_words.find_occurrences(words, 'wug', lines)
+    assert (first.before.tolist(), first.after.tolist()) == ([1], [2])
+    assert (second.before.tolist(), second.after.tolist()) == ([1, 2], [])
 
 
 @some_networks

@@ -103,7 +103,7 @@ def small(tmp_path_factory):
 def prepare(config, folder=None):
     """Returns settings, the corpus as the run reads it, and the model."""
     settings = experiment.load_settings(config)
-    data = estimation.read(settings, loading.load_dataset(settings))
+    data = loading.load_dataset(settings)
     return settings, data, estimation.estimate(settings, data, folder)
 
 
@@ -136,7 +136,7 @@ def test_nothing_before_a_line_has_an_influence_and_all_sums_are_one(small, fami
 
 def test_the_words_of_the_splits_stay_and_each_line_has_one_end(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
-    stream = loading.load_dataset(settings)
+    stream = loading.load_stream(settings)
     data = estimation.read(settings, stream)
     marks = [data.vocabulary.ids['<p>'], data.vocabulary.ids['<text>']]
     for split, num_lines in (('train', 480), ('valid', 60), ('test', 60)):
@@ -185,7 +185,8 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
     ):
         changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
         settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
-        assert estimation.reads_lines(settings, loading.load_dataset(settings)) == expected
+        assert estimation.reads_lines(settings, loading.load_stream(settings)) == expected
+        assert loading.load_dataset(settings).by_lines == expected
     for family in (*set(ESTIMATED) - set(FAMILIES), 'nplm'):
         settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
         data = loading.load_dataset(settings)
@@ -212,7 +213,7 @@ def test_lines_need_their_mark_in_the_vocabulary(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
     with refuses('corpus.context'):
         estimation.read(
-            settings, dataclasses.replace(loading.load_dataset(settings), vocabulary=vocabulary.numbered(40))
+            settings, dataclasses.replace(loading.load_stream(settings), vocabulary=vocabulary.numbered(40))
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import warnings
 
 import numpy as np
@@ -132,6 +133,16 @@ def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validatio
     assert learned['valid'] <= min(results['mixture']['fixed']['valid'], results['perplexity']['valid']) + 1e-3
     assert by_frequency['valid'] <= learned['valid'] + 1e-3
     assert len(by_frequency['weights']) == trigram.bins.num_bins
+
+
+def test_a_network_is_not_loaded_before_its_first_validation(tmp_path):
+    folder = tmp_path / 'run'
+    keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 60}
+    experiment.run(config_lib.override(sentences.get_config(), keys), folder)
+    for path in set((folder / 'checkpoints').glob('*')) - {folder / 'checkpoints' / '30'}:
+        shutil.rmtree(path)
+    with refuses('run'):
+        loading.load(folder)
 
 
 def test_cached_scores_ask_the_model_once(tmp_path):

@@ -15,7 +15,8 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.drawn_spellings import decode_and_spell
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, loading, spelling
+from nplm_jax.runs import estimation, experiment, loading, spelling
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.training.train import Interrupted
 
 QUICK = {
@@ -108,6 +109,27 @@ def test_words_are_scored_and_written_by_what_was_loaded(run_folder, trained):
     assert new and not set(new) & set(words.words) and set(''.join(new)) <= set('bdgklaiu')
     assert len(set(new)) > len(new) / 2
     assert all(w == words.words[i] for ids_T, line in zip(ids_BxT, written) for i, w in zip(ids_T, line) if i)
+
+
+@pytest.mark.parametrize(('family', 'number'), [('nplm', 7), ('residual', 56), ('modified_kneser_ney', 7)])
+def test_as_many_ends_separate_words_as_the_model_reads(run_folder, family, number):
+    rare = spelling.read_rare_words(run_folder)
+    settings, data = spelling.prepare(rare, changes={'model.family': family, 'model.n': 8})
+    ends_T = np.asarray(data.tokens_T) == data.vocabulary.ids[END]
+    assert ends_T.argmin() == number and ends_T[-number:].all() and not ends_T[-number - 1]
+
+
+def test_a_model_that_reads_all_characters_is_refused(run_folder):
+    with refuses('model.family'):
+        spelling.prepare(spelling.read_rare_words(run_folder), changes={'model.family': 'lstm'})
+
+
+def test_spellings_are_a_stream_where_the_run_reads_lines(run_folder):
+    rare = spelling.read_rare_words(run_folder)
+    lines = config_lib.replace(rare.settings, {'corpus.context': 'line'})
+    settings, data = spelling.prepare(rare._replace(settings=lines))
+    assert not estimation.reads_lines(settings, data)
+    assert network_from_settings(settings, data.vocabulary).line_end is None
 
 
 def test_no_spelling_there_is_one_line(folders):

@@ -204,6 +204,7 @@ def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
         (['--minutes=inf'], '--minutes=inf:'),
         (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2:'),
         (['--config=text:backoff', '--minutes=1'], "--config='backoff':"),
+        (['--config=text:kneser_ney_5', '--minutes=1'], "--config='kneser_ney_5':"),
         (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0:'),
     ],
 )
@@ -216,6 +217,28 @@ def test_bad_input_is_one_line(text, tmp_path, flags, message):
     )
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('file', ['text:one_minute', 'text:lmplz', 'brown:mlp9', 'brown:mlp9,lstm', 'brown:paper'])
+def test_a_preset_with_its_own_model_is_refused(file):
+    with refuses('--config'):
+        time_budget.check_preset(file)
+
+
+KEPT = (
+    'text',
+    'text:lstm,nce,adam',
+    'text:residual,adam',
+    'text:optax:lion',
+    'text:characters',
+    'brown:cased',
+    'brown:lstm',
+)
+
+
+@pytest.mark.parametrize('file', KEPT)
+def test_components_and_words_that_change_the_corpus_are_kept(file):
+    time_budget.check_preset(file)
 
 
 def test_a_config_without_networks_is_refused(tmp_path):

@@ -328,7 +328,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
 
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(shared_corpus, 'load_dataset', lambda settings: pytest.fail('the text was read'))
+    monkeypatch.setattr(shared_corpus, 'load_stream', lambda settings: pytest.fail('the text was read'))
     config = config_lib.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
     with refuses('train.accumulate'):
         experiment.run(config, tmp_path / 'run')
