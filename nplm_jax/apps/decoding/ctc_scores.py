@@ -65,6 +65,8 @@ class WordScorer:
         score_boundary: bool = True,
     ) -> None:
         """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
+        allowed = 'must be a run of words or an ARPA file; this run cuts texts into subwords, characters or bytes'
+        require(not model.has_subwords, 'model', model, allowed)
         self.model = model
         known_words = check_strings('unigrams', model.vocabulary if unigrams is None else unigrams)
         is_exhausted = not known_words and isinstance(unigrams, Iterator)

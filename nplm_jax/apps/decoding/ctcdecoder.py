@@ -275,8 +275,8 @@ def build_ctcdecoder(
         kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
 
     Raises:
-        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded, or a weight
-            is not a finite number.
+        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded or reads
+            subwords, or a weight is not a finite number.
     """
     alphabet = Alphabet.build_alphabet(labels)
     is_one = None in (kenlm_model, kenlm_model_path)

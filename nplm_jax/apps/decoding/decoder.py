@@ -102,8 +102,8 @@ class Decoder:
             token_min_logp: The minimum log-probability of a token.
 
         Raises:
-            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token, the lexicon is
-                empty or has unknown tokens, or a number is out of range.
+            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
+                subwords, the lexicon is empty or has unknown tokens, or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         indices = {token: i for i, token in enumerate(tokens)}
