@@ -29,3 +29,13 @@ def test_decoders_refuse_a_run_of_subwords(runs):
         for lexicon in (None, {'a': [['a', '|']]}):
             with refuses('model'):
                 decoding.Decoder(model, ['-', '|', 'a'], lexicon)
+
+
+def test_segmented_alternatives_are_scored_without_their_spaces(runs, monkeypatch, nplm_command):
+    scores = []
+    for words in ('人人生而自由', '人人 生而 自由'):
+        monkeypatch.setattr('nplm_jax.apps.decoding.rescore.read_stdin', lambda words=words: f'1 ||| {words} ||| 0')
+        (row,), _ = nplm_command('rescore', runs / 'chinese')
+        assert row.split(' ||| ')[1] == words
+        scores.append(row.split(' ||| ')[-1])
+    assert scores[0] == scores[1]
