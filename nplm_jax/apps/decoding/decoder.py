@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.apps.decoding.ctc_scores import END, Hotwords, Scorer, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer
 from nplm_jax.apps.decoding.ctc_search import search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
@@ -36,6 +36,7 @@ from nplm_jax.apps.decoding.prefixes import Limits, Prefixes
 from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm import model as kenlm
+from nplm_jax.ngram.sentence_marks import END
 from nplm_jax.utils.errors import require
 
 
