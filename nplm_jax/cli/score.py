@@ -105,7 +105,6 @@ def main(flags: argparse.Namespace) -> None:
         if is_sota_lm:  # the published symbol of unknown words becomes <rare>
             texts = list(map(mark_rare, texts))
         models = load_models(flags.runs, flags.weights)
-        texts = unspaced_scripts.join(models.vocabulary, texts)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "requires the paragraph mark <p>, which the run's corpus lacks"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
@@ -114,7 +113,7 @@ def main(flags: argparse.Namespace) -> None:
                 '--stream: a model with a state cannot score parts of a stream; scored on this machine', file=sys.stderr
             )
         models = models.on_cluster(flags.runs) if flags.scheduler else models
-        words, lines = score_texts(models, texts, flags)
+        texts, words, lines = score_texts(models, texts, flags)
     if is_sota_lm:
         print_probabilities(lines)
         return
@@ -138,8 +137,10 @@ def main(flags: argparse.Namespace) -> None:
 
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
-) -> tuple[list[list[str]], Sequence[Line]]:
-    """Returns the words of each line and their scores. Prints the words that are read as <rare> to stderr.
+) -> tuple[list[str], list[list[str]], Sequence[Line]]:
+    """Returns the lines without the spaces that `unspaced_scripts.join` removes, their words and their scores.
+
+    Prints the words that are read as <rare> to stderr.
 
     Args:
         models: The models, whose mixture scores the text.
@@ -149,10 +150,11 @@ def score_texts(
     Raises:
         BadInput: The lines have no words, or --end is given and the corpus has no marks.
     """
+    joined = unspaced_scripts.join(models.vocabulary, texts)
     if flags.stream and models.vocabulary.tokenizer.is_lossless:
-        words = models.read_stream('\n'.join([*texts, '']), flags.tokens)
+        words = models.read_stream('\n'.join([*joined, '']), flags.tokens)
     else:
-        words = (models.tokenize_lines if flags.open else models.read_lines)(texts, flags.tokens)
+        words = (models.tokenize_lines if flags.open else models.read_lines)(joined, flags.tokens)
     if not any(words):
         raise BadInput('stdin', 'contains no words')
     if flags.end:
@@ -163,9 +165,9 @@ def score_texts(
         words = [line_words + mark for line_words in words]
     if flags.open:
         spelled = models.with_spelling(flags.runs)
-        return words, scoring.score_words(spelled, words, models.line_start, flags.stream)
+        return joined, words, scoring.score_words(spelled, words, models.line_start, flags.stream)
     encoded = [models.vocabulary.encode(line_words) for line_words in words]
-    return words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)
+    return joined, words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)
 
 
 def describe(words: Iterable[str], line: Line) -> dict[str, Any]:

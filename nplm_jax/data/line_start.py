@@ -46,6 +46,12 @@ class LineStart:
         marks = tuple(vocabulary.ids[mark] for mark in known)
         return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
 
-    def before(self, ids_T: np.ndarray) -> np.ndarray:
-        """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words."""
-        return np.array([] if len(ids_T) > 1 and ids_T[0] in self.marks else self.prefix, np.int32)
+    def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
+        """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words.
+
+        Args:
+            ids_T: The ids of the line, or of its beginning.
+            continues: Whether other words follow, as after a prompt.
+        """
+        begins = len(ids_T) > 0 and len(ids_T) + continues > 1 and ids_T[0] in self.marks
+        return np.array([] if begins else self.prefix, np.int32)

@@ -69,9 +69,8 @@ def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.n
     if not isinstance(model, Vocabulary):
         check_loaded('model', model)
     vocabulary = model.vocabulary if isinstance(model, LoadedModel) else model
-    ids, start = vocabulary.encode(words), LineStart.of(vocabulary)
-    prefix = () if len(ids) and ids[0] in start.marks else start.prefix
-    return np.array([*prefix, *ids], np.int32)
+    ids = vocabulary.encode(words)
+    return np.concatenate([LineStart.of(vocabulary).before(ids, continues=True), ids])
 
 
 def sample(

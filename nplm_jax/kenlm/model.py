@@ -85,6 +85,7 @@ class Model:
         path: The absolute path, as bytes; a list of paths for a mixture.
         order: The n-gram order. Words are predicted from the preceding `order` - 1 words, or from all of them if None.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
+        has_subwords: Whether these words are the subwords, characters or bytes into which a run cuts a text.
     """
 
     def __init__(self, path: Source | Iterable[Source], weights: Sequence[float] | None = None) -> None:
@@ -111,7 +112,8 @@ class Model:
         self._source = again[0] if is_one else again
         loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
         parts = list(map(open_model, self._names, loaded))
-        self._reader, self.vocabulary, _, self._end, self._split, _ = mix(self._names, parts, weights)
+        self._reader, self.vocabulary, _, self._end, self._split, tokenizer = mix(self._names, parts, weights)
+        self.has_subwords = tokenizer is not None and tokenizer.tokens is not None
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:

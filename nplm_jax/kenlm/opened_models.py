@@ -93,9 +93,11 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
         differs = difference(tokenizer, cutters[0][1], cutters[0][0])
         require(not differs, 'path', name, f'{differs}; only models with the same words and tokenizer can be mixed')
     split = cutters[0][2] if cutters else parts[0].split
+    shared = cutters[0][1] if cutters else None
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
     end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
-    return OpenedModel(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, None, end, split)
+    reader = MixtureReader([part.reader for part in parts], weights_M, ids_MxV)
+    return OpenedModel(reader, words, None, end, split, shared)
 
 
 def items(values: Iterable[Any]) -> list[Any]:

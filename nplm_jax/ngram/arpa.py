@@ -47,12 +47,15 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     """Writes a model with seven significant digits.
 
     Raises:
-        BadInput: The vocabulary differs in size from the model, or contains `<unk>`, `<UNK>`, `<s>` or `</s>`.
+        BadInput: The vocabulary differs in size from the model, or contains `<unk>`, `<UNK>`, `<s>`, `</s>` or a word
+            with white space.
     """
     if len(vocabulary) != model.table.vocabulary_size:
         problem = f'the vocabulary has {len(vocabulary)} words, but the model has {model.table.vocabulary_size}'
         raise BadInput(path, problem)
     sentence_marks.check_words(str(path), vocabulary)
+    if (spaced := next((word for word in vocabulary.words if not FIELD.fullmatch(word)), None)) is not None:
+        raise BadInput(path, f'the vocabulary contains {spaced!r}; words of ARPA files cannot contain white space')
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 

@@ -50,8 +50,16 @@ def package_digest(*folders: str) -> str:
         *folders: The folders of the package to include; all by default.
     """
     root = pathlib.Path(__file__).parents[1]
-    versions = [importlib.metadata.version(name) for name in ('numpy', 'regex', 'tokenizers')]
+    versions = [_version(name) for name in ('numpy', 'regex', 'tokenizers', 'sentencepiece')]
     total = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {versions}'.encode())
     for file in sorted(file for folder in folders or [''] for file in (root / folder).rglob('*.py')):
         total.update(f'{file.relative_to(root)}\0'.encode() + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
+
+
+def _version(package: str) -> str:
+    """Returns the version of a package, or an empty string if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ''

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.kenlm import model as kenlm
+from nplm_jax.ngram.sentence_marks import BEGIN, END, UNKNOWN
 from nplm_jax.utils.errors import require
 
-END = '</s>'
-_MARKS = {'<unk>', '<s>', END}
+_MARKS = {UNKNOWN, BEGIN, END}
 _FREE_LENGTH = 6  # characters; the penalty of a longer partial unknown word grows with its length
-_LOG_10 = math.log(10)
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
@@ -65,6 +65,8 @@ class WordScorer:
         score_boundary: bool = True,
     ) -> None:
         """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
+        allowed = 'must be a run of words or an ARPA file; this run cuts texts into subwords, characters or bytes'
+        require(not model.has_subwords, 'model', model, allowed)
         self.model = model
         known_words = check_strings('unigrams', model.vocabulary if unigrams is None else unigrams)
         is_exhausted = not known_words and isinstance(unigrams, Iterator)
@@ -112,13 +114,13 @@ class WordScorer:
         log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, in case alpha is 0
         if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
-        return log10_p * _LOG_10, after
+        return log10_p * LOG_10, after
 
     def end_log_p(self, state: kenlm.State) -> float:
         """Returns log P (nats) of the end of the sentence; 0 if boundaries are not scored."""
         if not self.score_boundary:
             return 0.0
-        return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
+        return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * LOG_10
 
     def score_partial_token(self, partial: str) -> float:
         """Returns the score of a partial word: 0 if a known word begins with it, otherwise the penalty."""

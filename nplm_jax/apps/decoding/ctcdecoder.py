@@ -116,7 +116,7 @@ class BeamSearchDecoderCTC:
         """Saves the decoder in pyctcdecode's format.
 
         Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
-        weights and a copy of the ARPA file or run.
+        weights and a copy of the ARPA file or run. Without one, removes `language_model/`.
 
         Args:
             filepath: The folder; created if it does not exist.
@@ -276,8 +276,8 @@ def build_ctcdecoder(
         kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
 
     Raises:
-        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded, or a weight
-            is not a finite number.
+        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded or reads
+            subwords, or a weight is not a finite number.
     """
     alphabet = Alphabet.build_alphabet(labels)
     is_one = None in (kenlm_model, kenlm_model_path)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.apps.decoding.ctc_scores import END, Hotwords, Scorer, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer
 from nplm_jax.apps.decoding.ctc_search import search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
@@ -36,6 +36,7 @@ from nplm_jax.apps.decoding.prefixes import Limits, Prefixes
 from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm import model as kenlm
+from nplm_jax.ngram.sentence_marks import END
 from nplm_jax.utils.errors import require
 
 
@@ -102,8 +103,8 @@ class Decoder:
             token_min_logp: The minimum log-probability of a token.
 
         Raises:
-            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token, the lexicon is
-                empty or has unknown tokens, or a number is out of range.
+            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
+                subwords, the lexicon is empty or has unknown tokens, or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         indices = {token: i for i, token in enumerate(tokens)}

@@ -23,10 +23,13 @@ _WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
     """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
     folder.mkdir(parents=True, exist_ok=True)
+    target = folder / LANGUAGE_MODEL
+    if lm is None and target.exists():  # of a decoder saved here before
+        shutil.rmtree(target)
     write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
     if lm is None:
         return
-    path, target = lm.model.path, folder / LANGUAGE_MODEL
+    path = lm.model.path
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be one model; a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
@@ -50,7 +53,8 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
     require(len(models) == 1, 'filepath', str(target), 'must contain one model, besides unigrams.txt and attrs.json')
     unigrams = target / _UNIGRAMS
-    words = unigrams.read_text(unigram_encoding).splitlines() if unigrams.is_file() else None
+    lines = unigrams.read_text(unigram_encoding).split('\n') if unigrams.is_file() else None
+    words = None if lines is None else list(filter(None, lines))
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
 
 

@@ -55,7 +55,7 @@ def main(flags: argparse.Namespace) -> None:
     weights = nbest.Weights.of(flags)
     alternatives = nbest.read(flags, read_stdin().split('\n'), weights)
     models = load_models(flags.runs, flags.weights)
-    _, lines = score_texts(models, [a.words for a in alternatives], flags)
+    *_, lines = score_texts(models, [a.words for a in alternatives], flags)
     log10_p = [float(line.log10_p_T.sum()) for line in lines]
     if flags.tune:
         tuned, errors = nbest.tune(alternatives, log10_p)

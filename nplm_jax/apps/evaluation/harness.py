@@ -88,7 +88,7 @@ class NplmLM(LM):
             return any(stop in text_of(ids_T) for stop in stops)
 
         ids_T = self._encode(context)
-        prompt = np.concatenate([self._start.before(ids_T), ids_T])
+        prompt = np.concatenate([self._start.before(ids_T, continues=True), ids_T])
         numbers = (options.get(key) for key in ('max_gen_toks', 'max_new_tokens'))
         number = int(next((number for number in numbers if number is not None), _MAX_TOKENS))
         if not number:

@@ -12,8 +12,21 @@ import numpy as np
 
 from nplm_jax.apps.explorer.parts import WEB
 from nplm_jax.apps.explorer.tour import NUM_WORDS, Tour
-from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.stream import RARE_ID, SKIPPED
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import require
+
+# The fields of WordTokenizer that `web/static.js` applies.
+_RULES = (
+    'kind',
+    'lowercase',
+    'split_possessive',
+    'numbers',
+    'proper_nouns',
+    'names',
+    'split_punctuation',
+    'match_quotes',
+)
 
 
 def render(tour: Tour) -> str:
@@ -29,13 +42,15 @@ def render(tour: Tour) -> str:
     require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run with --output')
     require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
     tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
-    are_words = tokenizer.tokens is None and not tokenizer.is_lossless
+    are_words = isinstance(tokenizer, WordTokenizer)
     require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words for a tour in one file')
     prefix_L, line_end = tour.models.encode_prompt([]), network.network.line_end
     model = {
         'words': list(tour.models.vocabulary.words),
         'shown': list(tour.models.vocabulary.shown),
         'rare': RARE_ID,
+        'tokenizer': {name: getattr(tokenizer, name) for name in _RULES},
+        'skipped': SKIPPED,
         'prefix': [RARE_ID if i == line_end else int(i) for i in prefix_L],
         'reach': network.network.body.reach,
         'listed': NUM_WORDS,

@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import math
 import pathlib
-import re
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,12 +15,12 @@ import numpy as np
 from nplm_jax.apps.psycholinguistics import tables
 from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.data.formats import find_fault
+from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_CHARACTERS = 999  # maximum length of a word
 
-_BLANK_LINES = re.compile(r'\n\s*\n')
 _ADD_COLUMNS = 'list all columns that identify an item (--item=item,condition or --item=item,reader)'
 
 
@@ -118,7 +117,7 @@ def read(
 
 def has_blank_lines(text: str) -> bool:
     """Returns whether a text contains blank lines, which then separate its items."""
-    return _BLANK_LINES.search(text.strip()) is not None
+    return BLANK_LINES.search(text.strip()) is not None
 
 
 def from_text(text: str, name: str) -> Stimuli:
@@ -133,7 +132,7 @@ def from_text(text: str, name: str) -> Stimuli:
     Raises:
         BadInput: The text has no words, or a word is invalid.
     """
-    items = _BLANK_LINES.split(text.strip()) if has_blank_lines(text) else text.strip().split('\n')
+    items = BLANK_LINES.split(text.strip()) if has_blank_lines(text) else text.strip().split('\n')
     words = [item.split() for item in items]
     columns: Columns = {
         'item': [number for number, item in enumerate(words, start=1) for _ in item],

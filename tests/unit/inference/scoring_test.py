@@ -37,6 +37,11 @@ def test_a_line_that_goes_on_after_its_own_mark_has_nothing_before_it(ids, prefi
     assert LineStart().before(np.array(ids, np.int32)).tolist() == []
 
 
+@pytest.mark.parametrize('ids,prefix', [([3], [1]), ([1], []), ([2, 4], []), ([], [1])])
+def test_the_beginning_of_a_line_has_the_context_of_the_whole_line(ids, prefix):
+    assert MARKS.before(np.array(ids, np.int32), continues=True).tolist() == prefix
+
+
 def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
     tokens = (tokenizer := ByteTokenizer()).tokens
     (read,) = cutting.tokenize(tokenizer, ['a\nb\n\rc'])

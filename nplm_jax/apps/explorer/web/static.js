@@ -17,18 +17,32 @@ const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.lengt
   return sum;
 });
 
-const find = (word) => ids.get(word) ?? ids.get(word.toLowerCase());
-
-// Splits a text at white space. Strings that are not in the vocabulary are also split at punctuation.
-const tokenize = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean).flatMap((part) =>
-  find(part) !== undefined ? [part] : part.match(/[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{M}\p{N}]+)*|./gu));
+// The rules of `WordTokenizer` for a user's text, except those for dashes, contractions and abbreviations in brackets.
+const rules = model.tokenizer, names = new Set(rules.names);
+const NUMBER = /^[-+$£€]?\.?\p{Nd}+(?:[-.,:\/]\p{Nd}+)*(?:st|nd|rd|th|s)?%?$/iu;
+const WORD = /<[a-z]+>|<\/s>|<UNK>|[\p{L}\p{M}\p{N}_]+(?:[-'’.,][\p{L}\p{M}\p{N}_]+)*|\S/gu;
+const lower = (word) => word.replaceAll("İ", "i").toLowerCase();
+const parts = (word) => rules.split_possessive && /.['’][sS]$/su.test(word) ? [word.slice(0, -2), word.slice(-2)] : [word];
+const respell = (word) => rules.match_quotes && [
+  word, word.replace(/[‘’]/g, "'").replace(/[“”]/g, '"'),
+  word.replaceAll("'", "’"), word.replaceAll("“", "``").replaceAll("”", "''"),
+].find((form) => ids.has(form)) || word;
+const token = (part, named) => respell(
+  rules.numbers && NUMBER.test(part) ? "<number>"
+    : rules.proper_nouns && named && /^\p{Lu}/u.test(part) ? "<proper>"
+      : rules.lowercase ? lower(part) : part);
+const isKnown = (word) => parts(word).every((part) => ids.has(token(part, false)));
+const isName = (part) => names.has(lower(part)) || !(ids.has(part) || ids.has(lower(part)));
+const tokenize = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean)
+  .flatMap((word) => rules.kind === "words" || (rules.split_punctuation && !isKnown(word)) ? word.match(WORD) : [word])
+  .flatMap((word) => parts(word)).map((part) => token(part, isName(part))).filter((word) => !model.skipped.includes(word));
 
 function network(text) {
   const words = tokenize(text);
   if (!words.length) return { error: "Type at least one word." };
-  const unknown = [...new Set(words.filter((word) => find(word) === undefined))];
+  const unknown = [...new Set(words.filter((word) => !ids.has(word)))];
   const note = unknown.length ? `not in the vocabulary, read as <rare>: ${unknown.join(" ")}` : "";
-  const read = [...Array(N).fill(model.rare), ...model.prefix, ...words.map((word) => find(word) ?? model.rare)].slice(-N);
+  const read = [...Array(N).fill(model.rare), ...model.prefix, ...words.map((word) => ids.get(word) ?? model.rare)].slice(-N);
   const features = read.map((id) => [...arrays.C_VxM.subarray(id * M, (id + 1) * M)]);
   const x = Float32Array.from([...features].reverse().flat());  // begins with the last word
   const y = Float32Array.from(arrays.b_V), add = (name, input) => times(arrays[name], input).forEach((value, i) => { y[i] += value; });

@@ -345,6 +345,20 @@ def test_a_saved_decoder_is_loaded_again(arpa, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_decoder_without_a_model_replaces_one_with_a_model(arpa, tmp_path):
+    for model in ([arpa('bugs')], []):
+        build_ctcdecoder(LABELS, *model).save_to_dir(tmp_path)
+    assert BeamSearchDecoderCTC.load_from_dir(tmp_path)._language_model is None
+
+
+def test_unigrams_are_loaded_whatever_characters_they_have(tmp_path):
+    (tmp_path / 'lm.arpa').write_text(BUGS_BUNNY.replace('bunny', 'bun\vny'))
+    for unigrams, expected in ((None, {'bugs', 'bun\vny'}), ([], set())):
+        build_ctcdecoder(LABELS, tmp_path / 'lm.arpa', unigrams).save_to_dir(tmp_path / 'saved')
+        loaded = BeamSearchDecoderCTC.load_from_dir(tmp_path / 'saved')
+        assert loaded._language_model.words == expected
+
+
 @pytest.mark.parametrize(
     'name,content,key',
     [

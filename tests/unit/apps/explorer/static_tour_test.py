@@ -8,10 +8,13 @@ import subprocess
 import pytest
 from helpers import refuses
 
+from configs import text as text_config
 from nplm_jax.apps.explorer import static_tour
 from nplm_jax.apps.explorer.parts import WEB
 from nplm_jax.apps.explorer.tour import Tour
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config import settings as config_lib
+from nplm_jax.runs import experiment
 
 NODE = shutil.which('node')
 
@@ -32,14 +35,40 @@ def test_the_file_needs_no_other(page):
     assert 'http' not in page.replace('http://www.w3.org/2000/svg', '')
 
 
-@pytest.mark.skipif(not NODE, reason='needs Node.js')
-@pytest.mark.parametrize('text', ['i love', 'I hate coffee, and i love', 'zzz milk', ' '])
-def test_the_script_computes_what_the_server_does(network, page, text):
+@pytest.fixture(scope='module')
+def cased(tmp_path_factory):
+    """The tour of a network whose words have upper and lower case, possessives and numbers."""
+    root = tmp_path_factory.mktemp('cased')
+    (root / 'text').write_text("The dog's bone costs 7 dollars. Ann said: the Dog likes Ann's bone.\n\n" * 40)
+    changes = {'corpus.path': str(root / 'text'), 'corpus.lowercase': False, 'corpus.numbers': True, 'model.n': 5}
+    changes |= {'model.m': 4, 'model.h': 5, 'train.epochs': 1, 'train.batch_size': 32}
+    experiment.run(config_lib.override(text_config.get_config(), changes), root / 'run')
+    return Tour.load([str(root / 'run')])
+
+
+def ask(page, text):
+    """Returns the answer of the script in a page."""
     data = re.search(r'^globalThis\.model = .*;$', page, re.MULTILINE)[0]
     asked = f'globalThis.tour.network({json.dumps(text)}).then((answer) => console.log(JSON.stringify(answer)));'
     script = f'{data}\n{(WEB / "static.js").read_text()}\n{asked}'
     done = subprocess.run([NODE, '--input-type=module'], input=script, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not NODE, reason='needs Node.js')
+@pytest.mark.parametrize(
+    'text', ["The Dog's bone costs 3.5 dollars.", 'THE dog’s bone', '<p> The <s> bone', '$7.50: the Dog', "ann's dog's"]
+)
+def test_the_script_splits_a_text_as_the_server_does(cased, text):
+    found, expected = ask(static_tour.render(cased), text), cased.show(cased.encode(text, ''))
+    assert [row['word'] for row in found['words']] == [row['word'] for row in expected['words']]
+    assert bool(found['note']) == bool(expected['note'])
+
+
+@pytest.mark.skipif(not NODE, reason='needs Node.js')
+@pytest.mark.parametrize('text', ['i love', 'I hate coffee, and i love', 'zzz milk', ' '])
+def test_the_script_computes_what_the_server_does(network, page, text):
+    found = ask(page, text)
     if not text.strip():
         assert 'word' in found['error']
         return
