@@ -72,7 +72,8 @@ def _subject(some: list[pathlib.Path], total: int) -> str:
     """Returns the names or the number of some of the results, with the verb: `All results were`."""
     if len(some) == total:
         return 'All results were' if total > 1 else 'The result was'
-    names = ', '.join(f'`{path.stem}`' for path in some)
+    *others, last = (f'`{path.stem}`' for path in some)
+    names = ' and '.join(filter(None, (', '.join(others), last)))
     subject = names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
     return f'{subject} {"were" if len(some) > 1 else "was"}'
 
