@@ -1,9 +1,9 @@
-"""Interface of network bodies, which map embedded tokens to the features that the output layer multiplies.
+"""Interface of network bodies, which map embedded tokens to features for the output layer.
 
-A body reads S streams of L = `lookback` + T tokens each. It returns features for the last T tokens of each stream, from
-which the output layer predicts the following tokens. Examples are numbered stream by stream: B = S * T. Older context
-comes from the first `lookback` tokens, which the caller passes again in every call, or from a state that the caller
-carries from call to call:
+A body reads S streams of L = `lookback` + T tokens each. It returns the features after each of the last T tokens of a
+stream, and the output layer predicts the next token from them. Examples are numbered stream by stream: B = S * T.
+Earlier context comes from the first `lookback` tokens, which the caller passes again in every call, or from a state,
+which the caller carries from call to call:
 
 | | window | stateful body |
 |---|---|---|
@@ -13,8 +13,8 @@ carries from call to call:
 | scoring | one stream, or one stream per line, any T | the same |
 | before the first token of a text | N rare-word symbols | `start`, then one rare-word symbol |
 
-Paragraph and text boundaries are ordinary tokens: states and windows cross them, unless `corpus.context` is `line` (see
-`Network.line_end`).
+Paragraph and text boundaries are ordinary tokens. States and windows extend across them, unless `corpus.context` is
+`line` (see `Network.line_end`).
 
 Dims: V vocabulary, M features per word (m), D width of an array of features, N context words.
 """
@@ -54,13 +54,13 @@ class BodyOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Body(Component, abc.ABC):
-    """Maps embedded tokens to features; all methods are pure functions of the parameters.
+    """A map from embedded tokens to features. All methods are pure functions of the parameters.
 
     The base class implements the defaults of a window.
 
     Attributes:
-        tables: The body's tables other than C, b and the output matrices of `widths`. `scorer` receives the same rows
-            of every table with one row per output word.
+        tables: The body's tables other than C, b and the output matrices of `widths`. Tables with one row per output
+            word are passed to `scorer` with the same rows as the output matrices.
     """
 
     tables: ClassVar[Tables] = Tables()
@@ -85,7 +85,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """The width of each output matrix by name: the last dimension of the features it multiplies.
+        """Output-matrix name -> width, the last dimension of the features that the matrix multiplies.
 
         If C_VxM is among the names, the word features also serve as output weights (tied embeddings).
         """
@@ -96,7 +96,7 @@ class Body(Component, abc.ABC):
 
     @property
     def scorer(self) -> Scorer:
-        """Computes word scores from the features and the output matrices."""
+        """The scorer, which computes word scores from the features and the output matrices."""
         return LINEAR
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -113,8 +113,8 @@ class Body(Component, abc.ABC):
         """Computes the features that the output matrices multiply.
 
         A body that supports `corpus.context=line` takes another argument, `starts_SxL` (see `Batch.starts_SxL`), and
-        ignores all tokens before the current line: a window replaces them with the first token of the line (`windows`),
-        and a state is reset.
+        ignores all tokens before the current line. A window replaces these tokens with the first token of the line (see
+        `windows`). A stateful body resets its state at the start of each line.
 
         Args:
             params: The parameters; C_VxM is not read.
@@ -125,17 +125,17 @@ class Body(Component, abc.ABC):
 
 
 def reads_lines(body: Body) -> bool:
-    """Returns whether a body supports `corpus.context=line`, that is, whether its `features` takes `starts_SxL`."""
+    """Returns whether a body supports `corpus.context=line`, that is, whether `features` takes `starts_SxL`."""
     return 'starts_SxL' in inspect.signature(body.features).parameters
 
 
 def by_example(features: Features) -> Features:
-    """Reshapes features from S x T x D to B x D, B = S * T examples, stream by stream."""
+    """Reshapes features from S x T x D to B x D. The B = S * T examples are numbered stream by stream."""
     return {name: x_SxTxD.reshape(-1, x_SxTxD.shape[2]) for name, x_SxTxD in features.items()}
 
 
 def windows(e_SxLxM: jax.Array, num_words: int, starts_SxL: jax.Array | None = None) -> jax.Array:
-    """Returns sliding windows over the last N words of each position, S x T x N x M, in reading order.
+    """Returns the window of the last N words at each position, S x T x N x M, in reading order.
 
     Args:
         e_SxLxM: The embedded tokens of each stream.

@@ -34,8 +34,8 @@ class Distilled(Network):
 
     `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
     their state along the same streams, and the state is a pair of the network's state and the teachers' states. If the
-    examples are shuffled, each teacher reads the context of an example from its initial state: `reach` words, or
-    _CONTEXT words if its reach is unlimited.
+    examples are shuffled, each teacher starts from its initial state and reads the context of each example. The context
+    has `reach` words, or _CONTEXT words if the reach of the teacher is unlimited.
 
     Attributes:
         teachers: The teacher networks, over the same vocabulary.
@@ -45,7 +45,7 @@ class Distilled(Network):
 
     @property
     def layout(self) -> Layout:
-        """See `Network.layout`. The lookback covers the context of the teachers."""
+        """See `Network.layout`. The lookback covers the teachers' context."""
         own = super().layout
         return own._replace(lookback=max(own.lookback, *(self._lookback(teacher.body) for teacher in self.teachers)))
 
@@ -103,7 +103,7 @@ class Teachers:
     Attributes:
         layers: The output layer of each teacher.
         tables: For each teacher, the names of the parameters with one row per output word.
-        params: The parameters of each teacher, constants for the student's gradient.
+        params: The parameters of each teacher. The student's gradient treats them as constants.
         features: For each teacher, its features for the student's examples.
     """
 
@@ -123,7 +123,7 @@ class Teachers:
         """See `SoftTargets.of_candidates`.
 
         The estimate for a teacher is exp(y) for the target and exp(y) / P(included) for every other sample, normalized
-        to sum to one. It equals the teacher's distribution if all words are samples.
+        to sum to one. It equals the teacher's distribution if all words are sampled.
         """
         is_target_SxB = samples_S[:, None] == targets_B[None, :]
 

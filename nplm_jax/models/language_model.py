@@ -22,16 +22,17 @@ State = Any  # decoding state, a pytree of arrays with one row per stream
 
 
 class LanguageModel(abc.ABC):
-    """A language model: P(w_t | previous words) over a closed vocabulary of V words.
+    """A language model, which defines P(w_t | previous words) over a closed vocabulary of V words.
 
-    `score` evaluates texts, and `next_word` evaluates contexts. Decoders read each word once: `prefill` returns the
-    state after some words, `predict` the distribution of the next word, and `advance` the state after one more word per
-    stream. `read` combines `advance` and `predict` for many words. A subclass must define `n`, `score_span` and
-    `next_word`; it may override the other methods with faster versions.
+    `score` evaluates the words of a text, and `next_word` returns the distribution after each context. Decoders use a
+    state to read each word only once. `prefill` returns the state after some words, `predict` returns the distribution
+    of the next word, and `advance` returns the state after one more word per stream. `read` combines `advance` and
+    `predict` for many words. A subclass must define `n`, `score_span` and `next_word`. It may override the other
+    methods with faster versions.
 
     Attributes:
-        n: The order: each word is predicted from the n - 1 previous words, or from all of them if None.
-        vocabulary_size: V; None if unknown, which disables the check of ids.
+        n: The order: each word is predicted from the n - 1 previous words. If None, all previous words are used.
+        vocabulary_size: V. If None (unknown), the range of ids is not checked.
         vocabulary: The words, set for the model of a `LoadedModel`. Mixtures require equal vocabularies.
     """
 
@@ -47,7 +48,7 @@ class LanguageModel(abc.ABC):
         return ''
 
     def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
-        """Returns log P(w_t | w_1 ... w_{t-1}) of words of a stream, float32, nats.
+        """Returns log P(w_t | w_1 ... w_{t-1}) of each word of a span, float32, nats.
 
         Args:
             tokens_T: Ids of the stream.
@@ -81,7 +82,10 @@ class LanguageModel(abc.ABC):
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
-        """Returns the decoding state after the first words of each stream: by default, the last n - 1 words or all."""
+        """Returns the decoding state after the given words of each stream.
+
+        The default state consists of the last n - 1 words, or of all words if n is None.
+        """
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
@@ -93,7 +97,11 @@ class LanguageModel(abc.ABC):
         return last_words(np.concatenate([state, np.asarray(ids_S)[:, None]], axis=1), self.n)
 
     def read(self, state: State, ids_SxL: np.ndarray) -> tuple[jax.Array | np.ndarray, State]:
-        """Reads L words per stream. Returns log P of all words after each of them, S x L x V, and the next state."""
+        """Reads L words per stream and predicts the word that follows each of them.
+
+        Returns:
+            log P of every word as the next word, S x L x V, nats, and the next state.
+        """
         if self.n is None:
             log_p = []
             for ids_S in ids_SxL.T:
@@ -119,10 +127,10 @@ class LanguageModel(abc.ABC):
         return [log_p_T[line_slice] for line_slice in line_slices]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the n-gram that predicts each word of `span`, including the word.
+        """Returns the length of the n-gram that predicts each word of `span`, counting the word itself.
 
-        The default is n for every word, or len(span) for a model without an order. `scoring.score` truncates it at the
-        start of a line.
+        The default is n for every word, or len(span) for a model without an order. `scoring.score` truncates lengths at
+        the start of a line.
         """
         return np.full(len(span), self.n or len(span))
 

@@ -17,7 +17,7 @@ from nplm_jax.models.language_model import LanguageModel, State, check_lines, jo
 from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
-ROUNDING = 0.005  # maximum rounding error of a weight printed with two digits
+ROUNDING = 0.005  # maximum rounding error of a weight printed with two decimals
 Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P of the words of the span
 CHUNK_SIZE = 2**16  # words scored at once
 
@@ -27,7 +27,7 @@ class ContextBins:
 
     Attributes:
         num_bins: The number of bins.
-        num_context: The number of context words that determine the bin.
+        num_context: The number of preceding words that determine the bin.
     """
 
     num_bins = 1
@@ -44,7 +44,7 @@ class ContextBins:
 
 
 class MixtureState(NamedTuple):
-    """Decoding state of a mixture: the last words, which determine the weights, and the state of each model."""
+    """The decoding state of a mixture: the last words, which determine the weights, and the state of each model."""
 
     contexts_SxN: np.ndarray
     parts: tuple[State, ...]
@@ -89,7 +89,7 @@ class Mixture(LanguageModel):
         return [_log_weighted_sum(np.stack(log_p), weights_MxT[:, line]) for log_p, line in zip(scores, line_slices)]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.matched_lengths`. The lengths are the maximum over the models."""
+        """See `LanguageModel.matched_lengths`. Returns the maximum over the models."""
         return np.max([model.matched_lengths(tokens_T, span) for model in self.models], axis=0)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Mixes the models' log P of all words. float32, B x V, nats."""
+        """Mixes the models' log P of all words. Returns log P, float32, B x V, nats."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
@@ -145,7 +145,7 @@ class CachedScores(LanguageModel):
         Args:
             model: The model.
             scores: Scores that are already known.
-            scored: A callback that receives the number of words scored in each step.
+            scored: A callback that is called with the number of words scored in each step.
         """
         self._model, self._scored, self.n = model, scored, model.n
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
@@ -241,7 +241,7 @@ def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndar
     """
     weights_1xM = np.array([weights], np.float64)
     close = bool((weights_1xM >= 0).all() and abs(weights_1xM.sum() - 1) <= ROUNDING * len(weights) + 1e-9)
-    require(close, key, value, 'must each be 0 or more, and sum to one (up to rounding to two digits)')
+    require(close, key, value, 'must each be 0 or more, and sum to one (up to rounding to two decimals)')
     return weights_1xM / weights_1xM.sum()
 
 

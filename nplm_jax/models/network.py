@@ -1,4 +1,4 @@
-"""A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
+"""Networks of a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
 Dims: V vocabulary, S streams, L input tokens per stream, T predictions per stream (one after each of the last T
 tokens), B = S * T examples, stream by stream, R = L - T tokens of lookback (`Body.lookback`).
@@ -21,11 +21,11 @@ from nplm_jax.utils.errors import BadInput, require
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The static part of a network: body, output layer and V. Its methods take the parameters as an argument.
+    """The static part of a network: body, output layer and V. Methods take the parameters as an argument.
 
     Attributes:
-        body: Maps context words to features.
-        output: Maps features to P(w) and the training loss.
+        body: The body, which maps context words to features.
+        output: The output layer, which maps features to P(w) and the training loss.
         vocabulary_size: V.
         line_end: The id of the end-of-line token if lines are read independently (`corpus.context=line`, see
             `data.batches.mark_lines`); None if the text is one stream.
@@ -122,14 +122,14 @@ class Network:
         Args:
             view: The parameters, or the rows that the output layer selects.
             batch: The examples.
-            state: The state after the previous batch; None for the initial state of `start`.
+            state: The state after the previous batch; None for the initial state.
             keys: The random keys of the update; None for no dropout.
             axes: The named mesh axes over which streams and words are divided.
             **options: Additional arguments of `OutputLayer.loss`.
 
         Returns:
-            (loss, (nll, state)), with the loss and the exact or estimated mean NLL in nats per word, and the state
-            after the batch.
+            (loss, (nll, state)): the loss, the mean NLL and the state after the batch. The loss and the NLL are in nats
+            per word. The NLL is exact or an estimate.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
         allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one per token after the lookback'

@@ -73,5 +73,5 @@ def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function with full float32 matrix products, since accelerators default to lower precision."""
+    """Compiles a function with full float32 matrix products, because accelerators default to lower precision."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)

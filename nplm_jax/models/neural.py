@@ -1,6 +1,6 @@
 """A trained network as a language model.
 
-A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words while
+A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words during
 decoding.
 
 Dims: V vocabulary, S streams, L words per stream and call, R words of lookback (`Body.lookback`), B = S * L examples, K
@@ -26,7 +26,7 @@ from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import group_probabilities
 
-SCORING_BATCH = 256  # minimum number of words scored at once; V x B scores that fit into the cache of a CPU
+SCORING_BATCH = 256  # minimum number of words scored at once; their V x B scores fit into a CPU's cache
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
 LENGTH_MULTIPLE = 16  # words of a line or context read at once, fixed to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
@@ -54,7 +54,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             network: The network.
             params: The parameters, placed by `sharding.shard`.
-            sharding: How devices divide the words of a span and the parameters; see `sharding.scoring_sharding`.
+            sharding: The sharding of the parameters and of the words of a span; see `sharding.scoring_sharding`.
         """
         self.network = network
         self.placed_params = params
@@ -67,7 +67,7 @@ class NeuralLanguageModel(LanguageModel):
         return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. First reads `burn_in` words before the span."""
+        """See `LanguageModel.score_span`. First reads `burn_in` words before the span to fill the state."""
         return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
@@ -143,7 +143,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P of E targets, nats, from the features at their positions, numbered stream by stream."""
+        """Returns log P of E targets, nats, from the features at their positions (numbered stream by stream)."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
         examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs one compilation
@@ -157,7 +157,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.asarray(self.predict(self.prefill(contexts_BxN)))
 
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
-        """See `LanguageModel.prefill`. One rare-word symbol precedes the words, or as many as a window needs."""
+        """See `LanguageModel.prefill`. Pads the words on the left with `lookback` + 1 rare-word symbols."""
         ids_SxL, body = check_contexts(ids_SxL, self.vocabulary_size), self.network.body
         ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
@@ -190,7 +190,7 @@ class NeuralLanguageModel(LanguageModel):
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
     """Returns the number of blocks of LENGTH_MULTIPLE words in each line, and the scoring order of non-empty lines.
 
-    Lines are ordered by number of blocks. Among lines with the same number, equal prefixes are adjacent.
+    Lines are ordered by their number of blocks. Among lines with the same number, equal prefixes are adjacent.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)
@@ -198,7 +198,7 @@ def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
 
 
 def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
-    """Returns, for each word, the first of the adjacent rows that share the prefix ending at that word, B x T.
+    """Returns, for each word, the index of the first adjacent row with the same words up to that word, B x T.
 
     Examples:
         >>> first_rows(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 8]]))
@@ -225,9 +225,9 @@ def _read_stream(
     one_hot_VxG: jax.Array | None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> jax.Array:
-    """Returns log P of the targets of consecutive blocks, K x B, nats; or P of each group of words, K x B x G.
+    """Returns log P of the targets of consecutive blocks, K x B, nats, or P of each group of words, K x B x G.
 
-    For a window, devices divide the stream. For a stateful body, each device reads the whole stream and computes the
+    With a window, devices divide the stream. With a stateful body, each device reads the whole stream and computes the
     probabilities of its share of each block.
     """
 
@@ -271,7 +271,7 @@ def _score_blocks(
 ) -> jax.Array:
     """Returns log P of the targets in the first `num_blocks` blocks, K x B, nats, from the features at their positions.
 
-    A single program handles any number of blocks, because each call would allocate the V x B scores again.
+    All blocks are scored in one call, because each call allocates the V x B scores again.
     """
     features = by_example(features)
 

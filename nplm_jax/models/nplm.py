@@ -56,7 +56,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
 
 def concatenate(e_xNxM: jax.Array) -> jax.Array:
-    """Returns x: the concatenated features of each context, the most recent word first, P = N * M numbers."""
+    """Returns x, the concatenated word features of each context, most recent word first (P = N * M numbers)."""
     return e_xNxM[..., ::-1, :].reshape(*e_xNxM.shape[:-2], -1)
 
 
@@ -79,7 +79,7 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(Body):
-    """The paper's network (section 2) below the output layer: x for W, and a = tanh(d + Hx) for U."""
+    """The paper's network (section 2) below the output layer. It computes x for W and a = tanh(d + Hx) for U."""
 
     n: Annotated[int, at_least(2)] = key(6, 'order; each word is predicted from the n-1 previous words (paper: 3, 5)')
     m: Count = key(100, 'features per word (paper: 30, 60)')
@@ -90,7 +90,7 @@ class Window(Body):
 
     def check(self) -> None:
         """See `Component.check`. Rejects a network whose output does not depend on the context."""
-        message = 'must be 1 or more, or model.direct=True; otherwise the output does not depend on the context'
+        message = 'must be 1 or more unless model.direct=True; otherwise the output does not depend on the context'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)
 
     @property
@@ -100,13 +100,16 @@ class Window(Body):
 
     @property
     def widths(self) -> dict[str, int]:
-        """U with a hidden layer, W with direct connections."""
+        """The width of U if there is a hidden layer, and of W if there are direct connections."""
         hidden_width = {'U_VxK': self.h} if self.h else {}
         direct_width = {'W_VxP': self.reach * self.m} if self.direct else {}
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper specifies no initialization."""
+        """Initializes C uniformly in ±0.1, H uniformly in ±1/sqrt(P), and d to zero.
+
+        The paper specifies no initialization.
+        """
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}

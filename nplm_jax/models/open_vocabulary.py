@@ -1,7 +1,8 @@
 """Open-vocabulary models: a closed-vocabulary model combined with a distribution over spellings.
 
 Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
-The other words keep their probabilities. The probabilities of all strings therefore sum to one after every context.
+Words in the vocabulary keep their probabilities. The probabilities of all strings therefore sum to one after every
+context.
 
 Dims: T words of a text.
 """
@@ -25,7 +26,7 @@ class WordScores(NamedTuple):
 
     Attributes:
         log_p_T: log P of each word, float64, nats.
-        spelled_T: Whether each word is outside the vocabulary and therefore scored by its spelling.
+        spelled_T: Whether each word is outside the vocabulary, and is therefore scored by its spelling.
         num_characters: The number of characters of the text; see `count_characters`.
     """
 

@@ -7,7 +7,7 @@ Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 
 
 References:
     Bradbury, Merity, Xiong and Socher, Quasi-recurrent neural networks, 2017 (fo-pooling, section 2.1). Merity, Keskar
-    and Socher, An analysis of neural language modeling at multiple scales, 2018: windows of two words, then one.
+    and Socher, An analysis of neural language modeling at multiple scales, 2018 (W' only in the first layer).
 """
 
 import jax
@@ -24,7 +24,7 @@ _BEFORE = 'W_before_DxG'
 
 
 class Qrnn(Recurrent):
-    """Quasi-recurrent network. The state of a layer is c; the first layer also keeps its last input."""
+    """A quasi-recurrent network. The state of a layer is c; the first layer also keeps its last input."""
 
     def check(self) -> None:
         """See `Component.check`. Also rejects dropout of recurrent weights, which this network lacks."""
@@ -39,7 +39,7 @@ class Qrnn(Recurrent):
         return params
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns W and b of one layer."""
+        """Initializes W of one layer uniformly in ±1/sqrt(D), and b to zero."""
         return {'W_DxG': uniform(key, (num_inputs, 3 * self.h), num_inputs**-0.5), 'b_G': jnp.zeros(3 * self.h)}
 
     def start(self, num_streams: int) -> State:

@@ -1,7 +1,7 @@
 """Recurrent bodies: y = b + U h_t, where the state h_t summarizes the words before w_t.
 
-rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm follow Flax's cells. Each higher layer
-reads h of the layer below.
+`rnn` computes h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), where e_t = C(w_{t-1}). `gru` and `lstm` follow Flax's cells.
+Each layer above the first reads h of the layer below.
 
 Dims: V vocabulary, M features per word (m), K state size (h), D inputs of a layer, S parallel streams, T words per
 stream, B = S * T examples, stream by stream.
@@ -75,7 +75,7 @@ class Recurrent(StreamBody):
         return self.tied and self.h != self.m
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, the cells, and the projection, uniform in ±1/sqrt(K)."""
+        """Initializes C uniformly in ±0.1, the cells, and the projection uniformly in ±1/sqrt(K)."""
         key_C, _, key_cell = jax.random.split(key, 3)
         params: Params = {EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1)}
         for i, name in enumerate(self.cells):
@@ -91,7 +91,7 @@ class Recurrent(StreamBody):
         return dict.fromkeys(self.widths, jax.random.split(key, 3)[1])
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns the parameters of a layer's cell."""
+        """Returns initial parameters of a layer's cell."""
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
@@ -178,7 +178,7 @@ class Elman(Recurrent):
     tables = Tables(units=('W_h_KxK', 'W_e_KxM'))
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns W_h orthogonal, W_e uniform in ±1/sqrt(D), b_1 zero."""
+        """Initializes W_h as an orthogonal matrix, W_e uniformly in ±1/sqrt(D), and b_1 to zero."""
         key_h, key_e = jax.random.split(key)
         return {
             'W_h_KxK': jax.nn.initializers.orthogonal()(key_h, (self.h, self.h)),
@@ -194,12 +194,12 @@ class Elman(Recurrent):
 
 
 class Gru(Recurrent):
-    """Gated recurrent unit."""
+    """A network of gated recurrent units (GRU)."""
 
     cell_class = flax.linen.GRUCell
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """See `Recurrent.advance`. Reimplements Flax's cell, whose `dtype` would also round sums."""
+        """See `Recurrent.advance`. Reimplements Flax's cell, because its `dtype` would also round sums."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:
             y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)
@@ -213,7 +213,7 @@ class Gru(Recurrent):
 
 
 class Lstm(Recurrent):
-    """Long short-term memory. The state of a layer is (c, h)."""
+    """A long short-term memory (LSTM) network. The state of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
 

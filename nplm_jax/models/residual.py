@@ -1,7 +1,7 @@
 """A residual network over a window of words and scaled sums of earlier words, with optionally tied embeddings.
 
-x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the n-1 words before the window, divided
-by sqrt(n-1); s_1 is the sum of the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
+x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the features of the n-1 words before the
+window, divided by sqrt(n-1); s_1 is that of the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
 z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)), or b + U norm(z_L) untied.
 norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm has its own g.
 
@@ -58,7 +58,7 @@ class Residual(StreamBody):
         return self.window * 2**self.averages
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, B_l zero, H uniform in ±10/sqrt(P), the others uniform in ±1/sqrt(inputs)."""
+        """Initializes C uniformly in ±0.1, H in ±10/sqrt(P), B_l to zero, and other matrices in ±1/sqrt(inputs)."""
         key_C, key_H, key_P, key_layers = jax.random.split(key, 4)
         K, F, P = self.h, self.h * self.expansion, (self.window + self.averages) * self.m
         layers = {}
@@ -104,7 +104,7 @@ class Residual(StreamBody):
         if self.tied:
             features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
         last_SxRxM = e_SxLxM[:, T:]
-        if ages_SxL is not None:  # drop words before the current line
+        if ages_SxL is not None:  # zero the words before the current line
             distances_R = jnp.arange(self.reach - 2, -1, -1)
             last_SxRxM = jnp.where((ages_SxL[:, -1:] >= distances_R[None, :])[:, :, None], last_SxRxM, 0)
         return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
@@ -132,7 +132,7 @@ class Residual(StreamBody):
         """
 
         def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
-            """Zeroes values `distance` words before words `last`, `last + 1`, ... if they lie outside the line."""
+            """Zeroes the values `distance` words before words `last`, `last + 1`, ... that lie in another line."""
             if ages_SxL is None:
                 return values_SxIxM
             return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)
@@ -140,7 +140,8 @@ class Residual(StreamBody):
         first, L = self.reach - 1, e_SxLxM.shape[1]
         slots = [of_line(e_SxLxM[:, first - i : L - i], first, i) for i in range(self.window)]
         T, size = L - first, self.window
-        # sums[:, i] is the sum of `size` words from word i on. Doubling avoids rounding errors of running sums.
+        # sums[:, i] is the sum of `size` words that starts at word i. Doubling avoids the rounding errors of running
+        # sums.
         num_sums = L - size + 1
         sums = of_line(e_SxLxM[:, :num_sums], size - 1, size - 1)
         for i in range(1, size):

@@ -17,17 +17,17 @@ from nplm_jax.utils.errors import require
 
 
 class Spelling:
-    """The distribution P(w | w is outside the vocabulary) over all strings w that can be a word.
+    """The distribution P(w | w is outside the vocabulary) over all strings w that can be words.
 
     The character model assigns a string the probability Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t
-    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, with equal
-    probabilities. P is Q divided by the total mass that Q assigns to strings outside the vocabulary, and therefore sums
-    to one over these strings.
+    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, which are equally
+    probable. P is Q divided by the total mass that Q assigns to strings outside the vocabulary. P therefore sums to one
+    over these strings.
 
     Attributes:
         model: A language model over `characters`, trained on a dataset of `data.characters.build_dataset`.
         characters: The character vocabulary.
-        vocabulary: The words with probability zero.
+        vocabulary: The vocabulary, whose words have probability zero.
         prefix: The ids before the first character of a word.
     """
 

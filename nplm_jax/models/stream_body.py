@@ -23,12 +23,12 @@ ShareOrDefault = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamBody(Body):
-    """Layers over parallel streams, without direct connections and with optionally tied embeddings.
+    """A body whose layers read parallel streams. It has no direct connections, and its embeddings may be tied.
 
     Attributes:
-        activations: The training dtype of recurrent-layer inputs and of the largest arrays inside layers. Sums, states
-            and the features for the output layer stay float32.
-        bptt_length: Words per stream in an update: the length of truncated back-propagation through time.
+        activations: The dtype of recurrent-layer inputs and of the largest arrays inside layers in training. Sums,
+            states and the features for the output layer stay float32.
+        bptt_length: The number of words per stream in an update. Back-propagation through time is truncated to it.
     """
 
     m: Count = key(100, 'features per word')
@@ -54,16 +54,16 @@ class StreamBody(Body):
 
     @property
     def layout(self) -> Layout:
-        """See `Body.layout`. Parallel streams."""
+        """See `Body.layout`. The examples form parallel streams."""
         return Layout(0, self.bptt_length, over_streams=True)
 
     def on(self, platform: str) -> Self:
-        """Returns the body for a JAX platform: on accelerators, activations are bfloat16 if `precision` is bfloat16."""
+        """Returns the body for a JAX platform. On accelerators, activations are bfloat16 if `precision` is bfloat16."""
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the precision of products and the dtype of activations; both are float32 for scoring (no keys)."""
+        """Returns the precision of products and the dtype of activations. Scoring (no keys) uses float32 for both."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property

@@ -2,8 +2,8 @@
 
 z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
 where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
-(`model.memory`). The keys and values of those R words are the state. Training carries them from update to update
-without a gradient, as in Transformer-XL, and decoding computes them once per word.
+(`model.memory`). The keys and values of those R words form the state. In training, the state is carried from update to
+update without a gradient, as in Transformer-XL. In decoding, keys and values are computed only once per word.
 
 Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
 feed-forward layer, P inputs of E, S streams, T words per stream, R words of the state.
@@ -33,7 +33,7 @@ _BASE = 10_000.0  # base of the rotary frequencies
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer(StreamBody):
-    """Causal self-attention over a sliding window; the state is a cache of keys and values."""
+    """Causal self-attention over a sliding window. The state is a cache of keys and values."""
 
     heads: Count = key(4, 'number of attention heads; must divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(64, 'previous words that each word attends to, per layer')
@@ -46,7 +46,7 @@ class Transformer(StreamBody):
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. Each layer extends it by R words."""
+        """See `Body.reach`. Each layer extends the reach by R words."""
         return self.layers * self.memory + 1
 
     @property
@@ -55,7 +55,7 @@ class Transformer(StreamBody):
         return self.heads, self.h // self.heads
 
     def start(self, num_streams: int) -> State:
-        """Returns an empty cache per layer, S x R x H x D, and the number of cached words, S."""
+        """Returns an empty cache for each layer, S x R x H x D, and the number of cached words, S."""
         cache = {name: jnp.zeros((num_streams, self.memory, *self.shape)) for name in ('keys', 'values')}
         return {
             'before': self.start_before(num_streams),
@@ -68,9 +68,9 @@ class Transformer(StreamBody):
         return None
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in ±0.1, E in ±10/sqrt(P), O and B zero, and other matrices in ±1/sqrt(inputs).
+        """Initializes C uniformly in ±0.1, E in ±10/sqrt(P), other matrices in ±1/sqrt(inputs), and O and B to zero.
 
-        Layers start as the identity.
+        Because O and B are zero, each layer starts as the identity.
         """
         key_C, key_E, key_P, key_layers = jax.random.split(key, 4)
         K, F = self.h, self.h * self.expansion
@@ -138,7 +138,10 @@ class Transformer(StreamBody):
         return self.m
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """Returns x, S x T x P, and its state for the next call: in this class, the word features and None."""
+        """Returns the inputs x, S x T x P, and their state for the next call.
+
+        In this class, x consists of the word features, and the state is None.
+        """
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
@@ -195,9 +198,10 @@ class Transformer(StreamBody):
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
-    """Applies rotary position embeddings, with which products of queries and keys depend only on relative positions.
+    """Applies rotary position embeddings.
 
-    If D is odd, the last element is not rotated.
+    Products of rotated queries and keys depend only on their relative positions. If D is odd, the last element is not
+    rotated.
     """
     pairs = x_SxTxHxD.shape[3] // 2
     rates_P = _BASE ** (-jnp.arange(pairs) / max(pairs, 1))

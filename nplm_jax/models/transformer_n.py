@@ -28,7 +28,7 @@ class TransformerN(Transformer):
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. The concatenation extends it by n - 2 words."""
+        """See `Body.reach`. The concatenation extends the reach by n - 2 words."""
         return super().reach + self.n - 2
 
     @property
@@ -55,6 +55,6 @@ class TransformerN(Transformer):
 
 
 def _is_before(starts_xNx1: jax.Array) -> jax.Array:
-    """Returns whether a line begins after each of the N words of a window."""
+    """Returns, for each of the N words of a window, whether a line begins after it."""
     later_xNx1 = jnp.concatenate([starts_xNx1[:, :, 1:], jnp.zeros_like(starts_xNx1[:, :, :1])], axis=2)
     return jax.lax.cummax(later_xNx1, axis=2, reverse=True) > 0
