@@ -43,9 +43,9 @@ def blockwise_cross_entropy(
     """Computes the mean of -log P(target) and its gradients, `block_size` examples at a time.
 
     The loss, and its gradients with respect to weights, inputs and b, equal those of the mean `softmax.cross_entropy`.
-    Each block takes three matrix products. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target);
-    then dNLL/dy = G / s, dNLL/d input = W^T G / s and dNLL/dW = G (input / s)^T. The factor 1 / s multiplies the small
-    input instead of the large G.
+    Each block takes three matrix products. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target). Then
+    dNLL/dy = G / s, dNLL/d input = W^T G / s and dNLL/dW = G (input / s)^T. The factor 1 / s multiplies the small input
+    instead of the large G.
 
     On a CPU, these products are fastest if words are the last axis of the weights in memory; see
     `distributed.constraints.vocab_minor_layout`.
@@ -78,7 +78,7 @@ def blockwise_distillation(
 ) -> tuple[Array, Array]:
     """Computes the mean cross-entropy with the distribution (1 - weight) onehot(target) + weight q in blocks.
 
-    q is the distribution of the teachers, B x V; only one block of q is in memory at a time. In the notation of
+    q is the distribution of the teachers, B x V. Only one block of q is in memory at a time. In the notation of
     `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
@@ -145,12 +145,12 @@ def _loss_and_gradients(
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # All terms share one matrix: a product with only the few columns of U runs at half the speed, and adding b
-    # separately takes another pass over y.
+    # All terms share one matrix, because a product with only the few columns of U runs at half the speed, and adding b
+    # separately requires another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
-    # Padding examples in the last block have zero inputs, including those for b, and contribute to no gradient.
+    # Padding examples in the last block have zero inputs, including those for b, and do not contribute to gradients.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
     taught = () if teaching is None else teaching.teachers.features
 
@@ -159,7 +159,7 @@ def _loss_and_gradients(
         return padded.reshape(num_blocks, -1, *x.shape[1:])
 
     inputs_NxSxJ, targets_NxS, features = jax.tree.map(in_blocks, (inputs_BxJ, rows_B, taught))
-    # Transpose outside the scan: inside, XLA would fuse the transpose into the product, which would run in float32.
+    # Transpose outside the scan. Inside, XLA would fuse the transpose into the product, which would run in float32.
     blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS, features
     run_block = functools.partial(_block, weights_JxV, axis, teaching)
     # The first block initializes the sum, which avoids adding zeros.
@@ -185,7 +185,7 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
     """
     finfo, remainder_V, rows = jnp.finfo(precision), b_V, []
     for _ in range(BIAS_TERMS[precision]):
-        # Uses reduce_precision instead of a cast to bfloat16 and back, because XLA may remove a pair of casts.
+        # Use reduce_precision instead of a cast to bfloat16 and back, because XLA may remove a pair of casts.
         rounded_V = jax.lax.reduce_precision(remainder_V, finfo.nexp, finfo.nmant)
         rows.append(rounded_V.astype(precision))
         remainder_V = remainder_V - rounded_V
@@ -198,8 +198,8 @@ def _block(
     """Computes one block and accumulates its gradients with respect to the weights.
 
     Returns:
-        The accumulated weight gradients; and for each example the NLL (with teachers, the pair of loss and NLL) and the
-        gradient with respect to the inputs.
+        The accumulated weight gradients, and the results of each example: the NLL (with teachers, the pair of loss and
+        NLL) and the gradient with respect to the inputs.
     """
     inputs_SxJ, inputs_JxS, targets_S, features = block
     precision = weights_JxV.dtype
@@ -207,7 +207,8 @@ def _block(
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
-    # Accelerators pass over all scores, which XLA fuses with other passes; a TPU would scatter in a loop over examples.
+    # Accelerators read the targets in a pass over all scores, which XLA fuses with other passes. A TPU would scatter in
+    # a loop over examples.
     choose = jax.lax.platform_dependent
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
@@ -235,7 +236,7 @@ def _product(left: Array, right: Array, axes: Any) -> Array:
 
 
 def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:
-    """Returns the target's score of each example, 0 if another device holds the target's row."""
+    """Returns the score of each example's target, or 0 if another device holds the target's row."""
     return y_SxV.at[jnp.arange(len(y_SxV)), targets_S].get(mode='fill', fill_value=0)
 
 
@@ -245,11 +246,11 @@ def _select_targets(y_SxV: Array, targets_S: Array) -> Array:
 
 
 def _scatter_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-    """Returns E with the target's entry of each example replaced, unless another device holds the target's row."""
+    """Replaces the entry of each example's target in E, unless another device holds the target's row."""
     examples = jnp.arange(len(E_SxV))
     if E_SxV.dtype == jnp.float32:
         return E_SxV.at[examples, targets_S].set(values_S, mode='drop')
-    # Scatter the bits as integers: on a CPU, XLA would convert all of a bfloat16 E to float32 and back.
+    # Scatter the bits as integers, because XLA on a CPU would convert all of a bfloat16 E to float32 and back.
     bits = jax.lax.bitcast_convert_type
     replaced = bits(E_SxV, jnp.uint16).at[examples, targets_S].set(bits(values_S, jnp.uint16), mode='drop')
     return bits(replaced, E_SxV.dtype)
@@ -267,6 +268,6 @@ def _reduce(operation: Literal['max', 'sum'], axis: str | None, values: Array) -
 
 
 def _local_rows(targets_B: Array, num_words: int, axis: str) -> Array:
-    """Maps targets to rows of this device's weights; targets of other devices map to `num_words`, an invalid row."""
+    """Maps targets to rows of this device's weights. Targets of other devices map to `num_words`, an invalid row."""
     rows_B = targets_B - num_words * jax.lax.axis_index(axis)
     return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)

@@ -35,11 +35,12 @@ class Tables(NamedTuple):
     """Parameter names of a body or an output layer, grouped by the meaning of a row.
 
     Attributes:
-        words: Tables with one row per output word, other than the output matrices and b. A mesh divides their rows.
+        words: Tables with one row per output word, other than the output matrices and b. On a mesh, devices divide
+            their rows.
         others: Tables whose rows represent something else, such as positions or word classes. Every device holds them
             in full.
-        units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out);
-            optimizers such as Muon need the distinction.
+        units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out).
+            Optimizers such as Muon need the distinction.
     """
 
     words: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class Tables(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Indices of the rows of output matrices, b and other word tables that a loss reads.
+    """The indices of the rows that a loss reads from the output matrices, b and other word tables.
 
     Attributes:
         examples_BxL: Indices of the rows specific to each example, int32.
@@ -99,15 +100,15 @@ class OutputLayer(Component, abc.ABC):
 
     Attributes:
         takes_new_words: Whether words can be added by appending one row per word.
-        tables: The layer's tables other than the output matrices and b. `loss` receives the same rows of every table
-            with one row per output word.
+        tables: The layer's tables other than the output matrices and b. Tables with one row per output word are passed
+            to `loss` with the same rows as the output matrices.
     """
 
     takes_new_words = False
     tables: ClassVar[Tables] = Tables()
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
-        """Returns the layer for a vocabulary; values such as `samples` are capped at its size.
+        """Returns the layer for a vocabulary. Values such as `samples` are capped at its size.
 
         Raises:
             BadInput: The layer is incompatible with the vocabulary.
@@ -115,13 +116,13 @@ class OutputLayer(Component, abc.ABC):
         return self
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """Returns the number of rows of the output matrices and b: V, unless rows do not represent words."""
+        """Returns the number of rows of the output matrices and b. It is V unless rows do not represent words."""
         return vocabulary_size
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """Returns initial parameters: output matrices uniform in ±1/sqrt(width), and b.
+        """Initializes the output matrices uniformly in ±1/sqrt(width), and b to `bias_V`.
 
         Args:
             key: A random key for additional parameters of subclasses.
@@ -136,7 +137,7 @@ class OutputLayer(Component, abc.ABC):
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
         """Returns constant arrays that the loss reads in every update (`Batch.extras`), or None.
 
-        An example is the distribution from which training samples words.
+        For example, a sampled loss reads the distribution from which it samples words.
 
         Args:
             train_T: The training words in reading order, int32.
@@ -178,7 +179,7 @@ class OutputLayer(Component, abc.ABC):
 class SparseOutputLayer(OutputLayer):
     """An output layer with sparse gradients: its training loss reads only some rows of the output matrices.
 
-    It may have a state, which `rows` reads and `update_state` updates.
+    The layer may have a state, which `rows` reads and `update_state` updates.
     """
 
     @abc.abstractmethod

@@ -47,10 +47,10 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     """The softmax, trained by importance sampling (section 5.2).
 
     The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normalizer is an
-    unbiased estimate of the softmax normalizer, and equals it if all words are samples.
+    unbiased estimate of the softmax normalizer, and is exact if all words are sampled.
 
     Attributes:
-        scorer: Computes y.
+        scorer: The function that computes y.
     """
 
     samples: Count = key(
@@ -126,8 +126,8 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
-    The loss is the cross-entropy of a binary classifier of targets and samples, with logits y - log P(included). Since
-    y stands for log P(w), training drives the normalizer towards one (self-normalization).
+    The loss is the cross-entropy of a binary classifier of targets and samples, with logits y - log P(included).
+    Because y stands for log P(w), training drives the normalizer toward one (self-normalization).
     """
 
     def sampled_loss(
@@ -159,7 +159,7 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
     unit = _RESOLUTION // num_samples
     cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
     possible_V = inclusion_prob_V > 0
-    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # words that are never drawn would have no gradient
+    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a word that is never drawn would have no gradient
         least = 1.5 / unit  # exceeds the rounding error of an edge
         small_V = possible_V & (inclusion_prob_V < least)
         missing = (least - inclusion_prob_V[small_V]).sum()
@@ -178,13 +178,18 @@ def _round_edges(inclusion_prob_V: np.ndarray, num_samples: int, unit: int) -> n
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
-    """Returns log q(id), nats, of Zipf's law for ids sorted by frequency: q = log((id + 2) / (id + 1)) / log(V + 1)."""
+    """Returns log q(id) of Zipf's law for ids sorted by frequency, nats.
+
+    q(id) = log((id + 2) / (id + 1)) / log(V + 1).
+    """
     ids_V = np.arange(vocabulary_size)
     return np.log(np.log1p(1 / (ids_V + 1)) / np.log(vocabulary_size + 1))
 
 
 def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> jax.Array:
-    """Draws distinct words by systematic sampling: a random start, then steps of one unit of cumulative probability.
+    """Draws distinct words by systematic sampling.
+
+    The first point is random, and each step is one unit of cumulative probability.
 
     Returns:
         Word ids, int32, S.
@@ -205,7 +210,7 @@ def _estimated_nll(
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """Returns log(1 + exp x) without overflow. `jax.nn.softplus` is more precise and half as fast on a CPU."""
+    """Returns log(1 + exp x) without overflow. `jax.nn.softplus` is more precise but half as fast on a CPU."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 

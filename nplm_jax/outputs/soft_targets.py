@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import require
 
 
 class SoftTargets(Protocol):
-    """A distribution q of the next word for each example: a pytree of constants for the student's gradient.
+    """A distribution q of the next word for each example. The student's gradient treats this pytree as constant.
 
     Attributes:
         features: Arrays with one row per example, the inputs of q.
@@ -24,7 +24,7 @@ class SoftTargets(Protocol):
 
     @property
     def features(self) -> tuple[Features, ...]:
-        """See the attributes."""
+        """The inputs of q; see the attributes."""
 
     def replace(self, features: tuple[Features, ...]) -> Self:
         """Returns the distributions for other examples."""
@@ -54,7 +54,7 @@ class SoftTargets(Protocol):
 
 
 def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
-    """Raises BadInput for a teacher that the loss does not support, or for a teacher weight without a teacher."""
+    """Raises BadInput for a teacher that the loss does not support, or a teacher weight without a teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'requires output.teacher')
     allowed = 'must be empty: only the output layers full and sampled support teachers'

@@ -21,14 +21,17 @@ AddWords = Callable[[Sums, jax.Array, jax.Array], Sums]
 
 
 class Scorer:
-    """Computes the scores y of words from their rows: by default, b + the sum of the output matrices times features."""
+    """A scoring function, which computes the scores y of words from their rows.
+
+    The default is b + the sum of the output matrices times their features.
+    """
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
         """Returns the scores of the words with rows in `params`, V x B, float32."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """Returns the scores of L words per example, B x L, float32; their rows are B x L x D."""
+        """Returns the scores of L words per example, B x L, float32. Their rows are B x L x D."""
         return gathered_scores(per_example, features)
 
 
@@ -42,13 +45,13 @@ class Softmax(OutputLayer):
     """The softmax P(w) = exp(y_w) / sum over all words of exp(y). Subclasses define the training loss.
 
     Attributes:
-        scorer: Computes y.
+        scorer: The function that computes y.
     """
 
     precision: Precision = key(
         'auto',
         'precision of matrix products over |V|: float32 | bfloat16 | auto (bfloat16 on accelerators and on processors '
-        'where a first measurement finds it clearly faster); sums and parameters stay float32',
+        'where an initial measurement finds it clearly faster); sums and parameters stay float32',
     )
     teacher: str = key(
         '',
@@ -87,11 +90,11 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
     """Reduces the scores of all words. On a CPU, at most MAX_SCORES of the V x B scores are in memory at once.
 
     Args:
-        scorer: Computes the scores.
+        scorer: The function that computes the scores.
         params: The parameters.
         features: The features.
         sums: The initial value, a pytree of arrays.
-        add_words: Called with the value, the scores of consecutive words, R x B, and the id of the first of them;
+        add_words: A function of the value, the scores of consecutive words, R x B, and the id of the first word. It
             returns the new value.
 
     Returns:
@@ -119,7 +122,7 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
 
 
 def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Computes exp(y - m), R x B, where m is the largest score so far, or 0 if the largest score is infinite.
+    """Computes exp(y - m), R x B, where m is the largest score so far, or 0 if it is infinite.
 
     Args:
         max_B: The largest score of the earlier words.
@@ -189,7 +192,7 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        one_hot_VxG: 1 for the group of each word; every word has one.
+        one_hot_VxG: 1 for the group of each word, and 0 elsewhere. Every word belongs to one group.
     """
     if (scorer := scorer_of(layer)) is None:
         return probabilities(layer, params, features, 'float32') @ one_hot_VxG

@@ -29,7 +29,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeSoftmax(ExactSparseLayer):
-    """Hierarchical softmax with a binary decision at each node above the word.
+    """A hierarchical softmax with a binary decision at each node above the word.
 
     Attributes:
         nodes: The tree, set by `over`. Trees with equal arrays compare equal.
@@ -47,14 +47,15 @@ class TreeSoftmax(ExactSparseLayer):
         return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """See `OutputLayer.num_rows`. One row per node, and at least V rows."""
+        """See `OutputLayer.num_rows`. There is one row per node, but there are at least V rows."""
         return max(self.nodes.num_nodes, vocabulary_size)
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
         """See `OutputLayer.init`. Node biases reproduce the word probabilities of `bias_V`."""
-        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: rows are nodes')
+        allowed = 'must be False for output.kind=tree, because output rows represent tree nodes'
+        require(EMBEDDING not in widths, 'model.tied', True, allowed)
         signs_VxRxD = self.nodes.signs_VxRxD
         has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
         mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]

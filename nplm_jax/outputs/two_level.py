@@ -27,7 +27,7 @@ CLASS_BIAS = 'b_G'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoLevelSoftmax(ExactSparseLayer):
-    """Predicts the class of the word, then the word within the class.
+    """A two-level softmax, which predicts the class of the word and then the word within the class.
 
     The training loss is exact and reads only the rows of the target's class and of the shortlist.
 
@@ -41,7 +41,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Rejects a vocabulary too small for the shortlist or the classes."""
+        """See `OutputLayer.over`. Rejects a vocabulary that is too small for the shortlist or the classes."""
         V = len(vocabulary)
         allowed = f'must be below {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)

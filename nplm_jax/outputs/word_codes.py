@@ -1,4 +1,4 @@
-"""Binary codes of words and the binary tree that they define, with one bit per node from the root to a leaf.
+"""Binary codes of words, and the binary tree that they define. A code has one bit per node from the root to a leaf.
 
 Dims: V words, R leaves per word and D nodes above a leaf (both maxima), S children of the nodes of a level.
 """
@@ -22,7 +22,7 @@ Codes = Sequence[Sequence[str]]  # for each word, the codes of its leaves, such 
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A binary tree whose leaves are words, numbered breadth first.
+    """A binary tree with words as leaves. Nodes and leaves are numbered breadth-first.
 
     Trees are compared by digest, so equal trees share compiled programs.
 
@@ -31,7 +31,7 @@ class Tree:
         num_nodes: The number of internal nodes; the root is node 0.
         nodes_VxRxD: The nodes above each leaf of each word, from the root down, int32; padded with 0.
         signs_VxRxD: 1 if the path takes branch 1 of the node, -1 for branch 0, int8; padded with 0.
-        levels: For each depth below the root, whether each child of the nodes above is a leaf, S bools.
+        levels: For each depth below the root, whether each child of the nodes at the previous depth is a leaf, S bools.
         leaves_VxR: The leaves of each word in breadth-first numbering; padded with the number of leaves.
     """
 
@@ -44,7 +44,7 @@ class Tree:
 
 
 def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
-    """Returns the codes of all words.
+    """Returns the codes of all words of a vocabulary.
 
     Args:
         vocabulary: The words.
@@ -64,7 +64,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
 
 def huffman(counts: Sequence[int]) -> list[str]:
-    """Returns Huffman codes, the prefix codes with the fewest bits for these counts. Ties favour earlier words.
+    """Returns Huffman codes, the prefix codes with the fewest bits for these counts. Ties favor earlier words.
 
     Examples:
         >>> huffman([5, 2, 1, 1])
@@ -83,7 +83,7 @@ def huffman(counts: Sequence[int]) -> list[str]:
 
 
 def balanced(size: int) -> list[str]:
-    """Returns the codes of a balanced tree in order. Their lengths differ by at most one.
+    """Returns the codes of the leaves of a balanced tree, in order. Their lengths differ by at most one.
 
     Examples:
         >>> balanced(3)
@@ -104,7 +104,7 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
         if not leaves.split() or set(leaves) - {*'01 \r\n'}:
             raise BadInput(f'{file}:{number}', 'must be a word, a tab, and codes of 0 and 1 separated by spaces')
         if word in codes:
-            raise BadInput(f'{file}:{number}', f'{word!r} occurs twice; put all codes of a word in one line')
+            raise BadInput(f'{file}:{number}', f'{word!r} occurs twice; put all codes of a word on one line')
         codes[word] = leaves.split()
     for word in vocabulary.words:
         if word not in codes:
