@@ -7,7 +7,8 @@ minimize the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
 Dims: V vocabulary, G groups, T words.
 
 References:
-    Guo et al., On calibration of modern neural networks, 2017: vector scaling; here only its bias, shared by a group.
+    Guo et al., On calibration of modern neural networks, 2017 (vector scaling, of which this uses only the bias, with
+    one value per group).
 """
 
 import jax

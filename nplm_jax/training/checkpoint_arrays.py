@@ -1,4 +1,4 @@
-"""Functions that read and checksum the arrays of checkpoints."""
+"""Functions that read the arrays of checkpoints and compute their checksums."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
     """Reads an item of a checkpoint with TensorStore.
 
     Orbax reads all arrays in one event loop and closes the loop at the first error. Every later response from
-    TensorStore's threads prints a traceback. This function waits for all responses instead.
+    TensorStore's threads then prints a traceback. This function avoids the tracebacks by waiting for all responses.
 
     Args:
         folder: The folder of the item.

@@ -27,7 +27,7 @@ CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
 class CheckpointStore:
-    """The checkpoints of a run by update number: training state, best parameters and progress.
+    """The checkpoints of a run by update number. Each contains the training state, best parameters and progress.
 
     Saves are asynchronous and atomic: Orbax writes in background threads, and killing the process during a save does
     not damage earlier checkpoints. Checksums detect damaged checkpoints, which are skipped. Arrays are saved unsharded
@@ -75,7 +75,7 @@ class CheckpointStore:
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Starts writing the checkpoint of update `step`, unless it already exists.
 
-        First waits for a pending save; if that save failed, the new one is started before the error is raised. The
+        First waits for a pending save. If that save failed, the new save is started before the error is raised. The
         arrays are copied before this method returns.
 
         Args:
@@ -115,12 +115,12 @@ class CheckpointStore:
         num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
-        if disk.f_blocks and free < num_bytes:  # 0 blocks: unknown size
+        if disk.f_blocks and free < num_bytes:  # zero blocks mean an unknown size
             problem = f'No space left on device (up to {num_bytes:,} bytes required, {free:,} bytes free)'
             raise Resumable(f'the checkpoint of update {step:,} could not be written: {problem}')
 
     def check(self) -> None:
-        """Raises OSError if the last save has failed. Does not wait for a pending save."""
+        """Raises OSError if the last save failed. Does not wait for a pending save."""
         if not self._manager.is_saving_in_progress():
             self.wait()
 
@@ -135,7 +135,7 @@ class CheckpointStore:
     def _write(self, call: Callable[[], Result]) -> Result:
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example if the disk is full)
+        except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example on a full disk)
             # Reopen the manager, which keeps the errors of its threads and would raise another one in a later save.
             self._close_manager()
             self._manager = self._open()
@@ -212,7 +212,7 @@ class CheckpointStore:
         """Returns items of a checkpoint, structured like their examples, and its progress.
 
         Raises:
-            ValueError: The checksum or the shape or dtype of an array differs, or a file is damaged. Orbax also raises
+            ValueError: A checksum, a shape or a dtype differs, or a file is damaged. Orbax also raises
                 other types of errors.
         """
         folder = self._folder / str(step)
@@ -241,7 +241,7 @@ class CheckpointStore:
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
-    """Returns options for saving from one process; by default, Orbax waits for all processes."""
+    """Returns options for saving from one process. By default, Orbax waits for all processes."""
     if jax.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()

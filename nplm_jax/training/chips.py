@@ -1,4 +1,4 @@
-"""Peak performance of accelerators, from public vendor specifications. Does not import JAX."""
+"""Peak performance of accelerators, from public vendor specifications. This module does not import JAX."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ _A100 = 'https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf
 
 
 class Chip(NamedTuple):
-    """The specification of an accelerator, a single JAX device.
+    """The specification of an accelerator that JAX represents as a single device.
 
     Attributes:
         name: The product name.

@@ -22,8 +22,8 @@ def first_non_finite(tree: Any) -> str | None:
 def require_finite(state: Any, update: int) -> None:
     """Checks a training state for non-finite numbers.
 
-    Occasional checks suffice: after a non-finite gradient, the parameters or the optimizer state contain non-finite
-    numbers in all later updates.
+    Occasional checks suffice, because non-finite gradients make the parameters or the optimizer state non-finite in all
+    later updates.
 
     Args:
         state: The training state.
@@ -53,7 +53,7 @@ def require_finite_losses(nll_S: np.ndarray, before: int) -> None:
 
 @jax.jit
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a non-finite element, or -1. The result is the same in every process.
+    """Returns the index of the first array with a non-finite element, or -1. All processes get the same result.
 
     max(|x|) is the fastest reduction that propagates NaN and inf.
     """

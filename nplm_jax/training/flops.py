@@ -2,7 +2,7 @@
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
 forward pass, and one for the gradient of each factor. As in the literature, only products count: matrix products,
-convolutions, and elementwise products that are only summed, such as the scores of gathered rows. The count includes
+convolutions, and elementwise products whose only use is a sum, such as the scores of gathered rows. The count includes
 padding, such as the examples that fill the last block.
 
 References:
@@ -27,7 +27,7 @@ from nplm_jax.training.step import Program, StepInputs, TrainState, init_state, 
 
 
 class Cost(NamedTuple):
-    """The cost of training, and the peak performance of its devices.
+    """The cost of training, and the peak performance of the devices.
 
     Attributes:
         flops_per_word: FLOPs per training word, forward and backward.

@@ -50,7 +50,7 @@ def gradients(
     """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
     For sparse output layers, only the rows that the loss reads have gradients. On a mesh, devices divide the batch and
-    exchange only these rows. All microbatches of a batch share the rows of the batch.
+    exchange only these rows. All microbatches share the rows of their batch.
 
     Args:
         params: The parameters.
@@ -67,7 +67,7 @@ def gradients(
     rows = network.output.rows(batch, key_rows, output_state)
     view = View(params)
     if rows is not None:
-        # Without replication, XLA also divides the row indices, and in the end sums whole arrays of V rows.
+        # Without replication, XLA would also divide the row indices and then sum whole arrays of V rows.
         rows, batch = constrain_replicated((rows, batch), sharding)
         view = sparse_view(params, network, batch, rows, deferred, sharding)
 

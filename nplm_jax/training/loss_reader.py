@@ -15,7 +15,7 @@ from nplm_jax.training.reporter import Reporter
 
 
 class LossReader:
-    """Reads and reports the losses of chunks, and measures time."""
+    """A reader that fetches, times and reports the losses of chunks."""
 
     def __init__(self, reporter: Reporter, started: float) -> None:
         """Creates a reader.

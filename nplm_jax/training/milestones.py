@@ -15,7 +15,7 @@ class Progress:
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
         evaluations_since_best: The number of validations since the best one.
-        seconds: The wall time of the run, summed over its starts, each up to its last checkpoint.
+        seconds: The wall time of the run, summed over all starts. Each start counts up to its last checkpoint.
         train_seconds: The part of `seconds` spent in updates, including compilation.
         finished: Whether training is over.
         postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite before
@@ -81,5 +81,8 @@ class Schedule:
         return Due(*(self.is_due(number, before, now) for number in every))
 
     def is_due(self, every: int, before: int, now: int) -> bool:
-        """Returns whether an action is due in updates before+1 ... now: every `every` updates, and after the last."""
+        """Returns whether an action is due after updates before+1 ... now.
+
+        An action is due every `every` updates, and after the last update of the run.
+        """
         return now // every > before // every or now == self.total_steps

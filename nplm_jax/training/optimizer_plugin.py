@@ -2,7 +2,7 @@
 
 A plug-in is a function that takes the learning rate of the run and returns an Optax transformation, whose updates are
 applied without further scaling. The plug-in is called in every trace, because the rate is an argument of the compiled
-update. The transformation receives matrices as (in, out). Weight decay is applied only by `optimizer.decay`.
+update. The transformation receives matrices as (in, out). Only `optimizer.decay` controls weight decay.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
 def transformation(
     make: Factory, rate: Any, decay: Callable[[jax.Array], Any], out_in_matrices: tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
-    """Wraps the transformation of a plug-in: converts matrices to (in, out) and adds weight decay.
+    """Wraps the transformation of a plug-in. The wrapper converts matrices to (in, out) and adds weight decay.
 
     Weight decay multiplies every matrix by 1 - decay(step). For a schedule-free optimizer, it also multiplies the copy
     in the optimizer state, from which the next matrix is computed.
@@ -111,7 +111,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices
 
 
 def averages(opt_state: optax.OptState) -> bool:
-    """Returns whether the optimizer is schedule-free, so its state averages the parameters to evaluate."""
+    """Returns whether the optimizer is schedule-free, which means that it averages the parameters itself."""
     return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
 
 

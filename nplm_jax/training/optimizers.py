@@ -18,7 +18,7 @@ from nplm_jax.training.transformations import HIDDEN, TABLES, VECTORS
 
 Hyperparams: TypeAlias = Mapping[str, Any]  # field of a rule -> traced value
 Transformation: TypeAlias = optax.GradientTransformation
-_MIN_DECAY = 1e-5  # relative decay per update from which float32 rounding changes it by less than 1%
+_MIN_DECAY = 1e-5  # relative decay per update above which float32 rounding changes it by less than 1%
 
 
 class Rule(Component, abc.ABC):
@@ -41,7 +41,7 @@ class Rule(Component, abc.ABC):
     traced: ClassVar[tuple[str, ...]]
     sums_rows: ClassVar[bool] = False
     decouples_decay: ClassVar[bool] = False
-    updates_rows: ClassVar[Any] = False  # a bool, or a property
+    updates_rows: ClassVar[Any] = False  # a bool or a property
     decay: float
     warmup: int = 0
     table_rate: float = 1.0
@@ -51,7 +51,7 @@ class Rule(Component, abc.ABC):
     def make(self) -> Transformation | dict[str, Transformation]:
         """Returns one Optax transformation for all parameters, or one per label.
 
-        The updates are not scaled by the learning rate; `chain` does that.
+        The updates are not scaled by the learning rate; `chain` scales them.
         """
 
     @abc.abstractmethod
@@ -68,9 +68,10 @@ class Rule(Component, abc.ABC):
         """Returns the peak rate of the tables."""
 
     def decay_interval(self, batch_size: int) -> int:
-        """Returns the number of updates whose weight decay is applied at once: 1 unless float32 would lose it.
+        """Returns the number of updates whose weight decay is applied at once.
 
-        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent.
+        The number is 1 unless float32 would lose the decay. The paper's update of one word multiplies weights by
+        1 - 1e-7, which float32 cannot represent accurately.
         """
         decay = self.peak_table_rate(batch_size) * self.decay
         is_lost = self.updates_rows and 'decay' in self.traced and 0 < decay < _MIN_DECAY
@@ -106,7 +107,7 @@ class Rule(Component, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduledRule(Rule):
-    """A rule whose rate follows `optimizer.schedule`; the gradient is the mean over a batch."""
+    """A rule whose rate follows `optimizer.schedule`. The gradient is the mean over a batch."""
 
     traced = ('learning_rate', 'decay')
     learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
@@ -255,7 +256,7 @@ class Optimizer:
             updates: The gradients.
             state: The state.
             params: The parameters.
-            **extra: `step`, and if the gradients of the tables are gathered rows, `rows`: {table: row indices}.
+            **extra: `step`, and `rows` (table -> row indices) if the gradients of the tables are gathered rows.
         """
         now = state._replace(hyperparams=self._hyperparams_at(state, extra['step']))
         updates, new_state = self._inject(state.hyperparams).update(updates, now, params, **extra)
@@ -271,7 +272,7 @@ class Optimizer:
         return 1 - rule.table_rate * rule.make_learning_rate(self.total_steps, self.batch_size)(step) * rule.decay
 
     def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
-        """Returns the traced values for an update, which applies the weight decay of an interval or none."""
+        """Returns the traced values for an update. The update applies the weight decay of a whole interval, or none."""
         hyperparams: Hyperparams = state.hyperparams
         if (interval := self.decay_interval) == 1:
             return hyperparams
@@ -294,7 +295,7 @@ class Optimizer:
 def make_optimizer(
     rule: Rule, total_steps: int, batch_size: int, tables: tuple[str, ...], out_in_matrices: tuple[str, ...] = ()
 ) -> Optimizer:
-    """Returns the optimizer of a rule. See `Optimizer` for the arguments."""
+    """Returns the optimizer that applies a rule. See `Optimizer` for the arguments."""
     nothing: dict[str, Any] = dict.fromkeys(rule.traced)
     interval = rule.decay_interval(batch_size)
     return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices, interval)

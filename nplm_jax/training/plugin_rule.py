@@ -25,7 +25,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PluginRule(RowwiseAdam):
-    """An optimizer named by import path in `optimizer.name`. `make` covers all other parameters.
+    """An optimizer named by import path in `optimizer.name`. `make` defines the updates of all other parameters.
 
     Attributes:
         name: The import path.
@@ -48,10 +48,10 @@ class PluginRule(RowwiseAdam):
         """See `Component.check`. Rejects weight decay in the options, unused options and unusable functions."""
         plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
-            allowed = 'must be 0: set optimizer.decay for weight decay'
+            allowed = 'must be 0; set optimizer.decay for weight decay'
             decays = plugins.DECAY in name and type(value) is not bool and value != 0  # weight_decay_mask is a bool
             require(not decays, f'optimizer.options.{name}', value, allowed)
-        allowed = 'must be 1 with optimizer.tables=same, where no parameter is updated by rowwise_adam'
+        allowed = 'must be 1 with optimizer.tables=same, because rowwise_adam then updates no parameter'
         is_used = self.tables == 'rowwise_adam' or self.row_adaptivity == 1
         require(is_used, 'optimizer.row_adaptivity', self.row_adaptivity, allowed)
         has_constant_rate, make = is_constant(self), self._factory
@@ -66,7 +66,7 @@ class PluginRule(RowwiseAdam):
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
-        Labels with equal rates share an instance of the plug-in, which may keep statistics over all of its parameters.
+        Labels with equal rates share an instance of the plug-in, which may keep statistics over all its parameters.
         """
         make, table_rate = self._factory, self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)

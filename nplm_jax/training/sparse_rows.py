@@ -1,4 +1,4 @@
-"""Sparse updates: table rows with a gradient, and sums over repeated rows.
+"""Sparse updates of tables: gradients of the rows that a loss reads, and sums over repeated rows.
 
 Dims: V vocabulary, B batch, S streams, L tokens per stream, R updated rows, including repetitions.
 """
@@ -45,8 +45,8 @@ def row_gradients(
 ) -> tuple[Params, dict[str, Any]]:
     """Converts the gradients of a view to a tree structured like the parameters, with gathered rows for each table.
 
-    On a mesh, or with `sums_rows`, a table with fewer rows than were gathered is represented by its whole gradient
-    instead, which is cheaper to sum and to send.
+    On a mesh, or with `sums_rows`, a table with fewer rows than were gathered is represented by its whole gradient,
+    because a whole gradient is then cheaper to sum and to send.
 
     Args:
         view: The gradients of the rows; see `Gradients.view`.

@@ -56,7 +56,7 @@ class StepInputs:
     """The arrays read by every update of a run.
 
     Attributes:
-        tokens_T: The word ids to which positions refer, int32; see `word_source.Words`. None if batches are given
+        tokens_T: The word ids that positions index, int32; see `word_source.Words`. None if batches are given
             directly.
         extras: `Batch.extras` of every batch.
         teachers: `Batch.teachers` of every batch.
@@ -132,7 +132,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
     """Returns the decay of the parameter average in an update.
 
-    The decay is 1 before averaging starts, and then that of a plain mean, but at most `average_decay`.
+    The decay is 1 before averaging starts. Afterwards, it is the decay of a plain mean, but at most `average_decay`.
     """
     num_averaged = step - program.average_start
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
@@ -160,7 +160,7 @@ def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Train
 def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
     network = program.network
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), 2), state.step)
-    starts_epoch = state.step % program.steps_per_epoch == 0  # streams are reset in each epoch
+    starts_epoch = state.step % program.steps_per_epoch == 0  # streams are reset at the start of each epoch
     start = network.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
@@ -217,7 +217,8 @@ def train_steps(
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
         state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
-        # Sparse layers gather rows, which should be contiguous in memory; in products over |V|, words should be.
+        # Sparse layers gather rows, which should be contiguous in memory. For products over |V|, words should be
+        # contiguous.
         return (state if gathers_rows else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
@@ -234,5 +235,5 @@ def train_steps(
     return state, nll_S
 
 
-# The compiled `train_steps`. It donates `state`: use only the returned state.
+# The compiled `train_steps`. It donates `state`, so use only the returned state.
 execute_steps = jax.jit(train_steps, static_argnames=('program', 'num_steps'), donate_argnames='state')

@@ -11,19 +11,19 @@ _SECONDS = 1.0  # approximate time between exchanges of signals
 
 
 class StopSignal:
-    """A stop signal shared by all processes, which exchange received signals about once a second.
+    """A stop signal shared by all processes. Processes exchange received signals about once a second.
 
-    An exchange is blocking. At each exchange, the processes agree on the number of chunks until the next one. A single
+    An exchange blocks. At each exchange, the processes agree on the number of chunks until the next exchange. A single
     process checks for signals before every chunk.
     """
 
     def __init__(self, interrupted: Callable[[], int]) -> None:
-        """Creates the object from a function that returns the signal number received by this process, or 0."""
+        """Creates the signal from a function that returns the number of the signal that this process received, or 0."""
         self._interrupted = interrupted
         self._chunks_left, self._interval, self._exchanged = 0, 1, time.perf_counter()
 
     def number(self, at_once: bool) -> int:
-        """Returns the same signal number in every process, or 0. Every process must call this before each chunk.
+        """Returns the same signal number in every process, or 0. Every process must call this method before each chunk.
 
         Args:
             at_once: Whether to exchange signals immediately; must be the same in every process.

@@ -1,14 +1,14 @@
 """Suffix smoothing: interpolation of the rows of rare words with the mean row of words that share their suffix.
 
 Let c_w be the row of word w in a table with one row per word, n_w its training count and a_w = n_w / (n_w + k). The
-smoothed row is a_w c_w + (1 - a_w) mu(s), where s is the suffix of the last four letters of w. The mean mu(s) over
-words with suffix s is itself smoothed with the mean of the next shorter suffix, starting at s = '':
+smoothed row is a_w c_w + (1 - a_w) mu(s), where s consists of the last four letters of w. The mean mu(s) over words
+with suffix s is itself smoothed with the mean of the next shorter suffix, starting at s = '':
 mu(s) = (sum over w with suffix s of a_w c_w + k mu(s[1:])) / (sum of a_w + k).
 
 Dims: V vocabulary, D columns, E suffixes.
 
 References:
-    Brants, TnT: a statistical part-of-speech tagger, 2000: the same back-off over suffixes, for unknown words.
+    Brants, TnT: a statistical part-of-speech tagger, 2000 (the same back-off over suffixes for unknown words).
 """
 
 from collections.abc import Sequence
@@ -43,12 +43,12 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
 
 
 def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarray, k: float) -> np.ndarray:
-    """Smooths the rows of a table; preserves the dtype.
+    """Smooths the rows of a table. Preserves the dtype.
 
     Args:
         table_VxD: A table with one row per word.
         words: The words in order of their ids.
-        counts_V: The training count of each word, at least one of them positive.
+        counts_V: The training count of each word. At least one must be positive.
         k: The count at which a word's own row and the mean of its suffix have equal weights, above 0.
     """
     weights_Vx1 = (counts_V / (counts_V + k))[:, None]

@@ -80,7 +80,7 @@ ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
 
 def never(progress: Progress, schedule: Schedule) -> bool:
-    """A `should_prune` callback that never prunes a run."""
+    """Returns False, so that no run is pruned. This function is the default of `should_prune`."""
     return False
 
 
@@ -95,9 +95,9 @@ def train(
     """Trains to the last update, or until validation has not improved for `train.patience` evaluations.
 
     Resumes from the newest checkpoint. On a CPU, equal settings and data give bitwise identical parameters, no matter
-    how often the run was interrupted. In multi-process runs every process calls this function; all of them use the
-    checkpoint and the validation result of the first process. The device does not wait for the host: unless an action
-    is due, the losses of a chunk are read after the next chunk has been dispatched.
+    how often the run was interrupted. In multi-process runs, every process calls this function, and all processes use
+    the checkpoint and the validation result of the first process. The device does not wait for the host: unless an
+    action is due, the losses of a chunk are read after the next chunk has been dispatched.
 
     Args:
         run: The constants of the run.
@@ -183,8 +183,8 @@ def validate(
     """Evaluates a state on the validation words and reports the result.
 
     Returns:
-        The best parameters so far, and the progress, which is `finished` after the last update or when patience runs
-        out.
+        The best parameters so far, and the progress. The progress is `finished` after the last update or when patience
+        runs out.
     """
     params = step_lib.evaluation_params(run.program, state)
     try:
@@ -252,7 +252,7 @@ def save(
         wait: Whether to block until the checkpoint is complete.
     """
     finite.require_finite(state, progress.step)
-    arrays = run.program.unshard(state), run.program.unshard(best.params)  # a collective: every process takes part
+    arrays = run.program.unshard(state), run.program.unshard(best.params)  # collective, so every process must take part
     if store:
         store.save(progress.step, *arrays, dataclasses.asdict(progress))
         if wait:

@@ -53,7 +53,7 @@ class ChunkResult(NamedTuple):
     Attributes:
         state: The state after the updates.
         nll_S: The mean NLL of each batch, nats per word.
-        seconds: The duration of the updates in seconds; None if they were dispatched without waiting.
+        seconds: The duration of the updates in seconds; None if the host did not wait for them.
     """
 
     state: TrainState
@@ -97,7 +97,7 @@ class TrainingRun:
 
     @property
     def num_valid_words(self) -> int:
-        """The maximum number of words in a validation; 0 for all words."""
+        """The maximum number of words per validation; 0 for all words."""
         return self.train.valid_words or self.eval.words
 
     def model(self, params: Params, is_shared: bool = False) -> NeuralLanguageModel:
@@ -124,7 +124,7 @@ class TrainingRun:
         return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
-        """Returns the initial state, on the devices of the run."""
+        """Returns the initial state on the devices of the run."""
         bias_V = None
         if self.train.unigram_bias:
             words = self.data.train_words, len(self.data.vocabulary)

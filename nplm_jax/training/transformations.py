@@ -15,7 +15,7 @@ HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
-    """Adds the gradient of R(theta) = decay/2 * the sum of squared weights (C, H, U, W); excludes biases.
+    """Adds the gradient of R(theta) = decay/2 * the sum of squared weights (C, H, U, W). Excludes biases.
 
     Tables in `rows` are skipped; `Optimizer.table_factor` gives their decay.
 
@@ -124,15 +124,15 @@ def scale_by_row_moment(
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     """Implements `optax.clip_by_global_norm` as a single multiplication, which XLA can fuse into the update.
 
-    A non-finite norm gives a non-finite update, which stops the run. Optax would silently return a zero update if the
-    sum of squares overflows float32, for norms above 1.8e19.
+    A non-finite norm gives a non-finite update, which stops the run. For norms above 1.8e19, whose squares overflow
+    float32, Optax would silently return a zero update.
 
     Args:
         max_norm: The maximum global norm.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        # No `jax.lax.cond`: its branches take arrays in the default layout, for which XLA would transpose U and W.
+        # Do not use `jax.lax.cond`. Its branches take arrays in the default layout, so XLA would transpose U and W.
         norm = optax.tree.norm(updates)
         factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, max_norm / norm), jnp.nan)
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state

@@ -27,9 +27,9 @@ RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one
 
 
 def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Trains several runs like `train.fit`, but executes the updates of runs at the same step in one program.
+    """Trains several runs like `train.fit`, but executes the updates of all runs at the same step in one program.
 
-    Runs resume from their own checkpoints, and the runs at the lowest step go first. A stop signal stops all runs.
+    Each run resumes from its own checkpoint, and runs at the lowest step advance first. A stop signal stops all runs.
 
     Returns:
         For each run, its result, or the BadInput, NonFiniteError or Interrupted that ended it.
@@ -62,7 +62,7 @@ def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
 
 
 def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
-    """Executes chunks of equal programs at the same update in one call.
+    """Executes chunks in one call. The chunks must have equal programs and start at the same update.
 
     Pads the group to max_runs // 2**k runs by repeating the last chunk, which bounds the number of compilations.
 
@@ -96,7 +96,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
     states, nll_RxS = _execute(program, mesh, num_steps, states, positions_RxT, inputs)
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
-    states = jax.tree.map(np.asarray, states)  # NumPy arrays: `execute_steps` places them itself
+    states = jax.tree.map(np.asarray, states)  # as NumPy arrays, which `execute_steps` places itself
     return [ChunkResult(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
@@ -136,7 +136,7 @@ def _execute(
         mesh=mesh,
         in_specs=(runs, runs, replicated),
         out_specs=runs,
-        check_vma=False,  # no communication between devices
+        check_vma=False,  # devices do not communicate
     )
     return mapped(states, positions_RxT, inputs)
 

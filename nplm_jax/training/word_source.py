@@ -36,7 +36,7 @@ class Words(NamedTuple):
     first: int
 
 
-# (epoch, first, size) -> the `size` target words of the epoch from index `first` on.
+# (epoch, first, size) -> the `size` target words of the epoch starting at index `first`.
 WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
