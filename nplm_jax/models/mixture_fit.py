@@ -61,7 +61,7 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
             newton_M = _newton(ratio_MxT, step_M)
             candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
         values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
-        # Near the optimum, all candidates are equal up to rounding, and argmax selects the first: the full Newton step.
+        # Near the optimum, all candidates are equal up to rounding, and argmax selects the first, the full Newton step.
         weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
     return weights_M
 

@@ -1,4 +1,4 @@
-"""Networks of a body and an output layer over V words, as pure functions of a dictionary of parameters.
+"""Networks: a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
 Dims: V vocabulary, S streams, L input tokens per stream, T predictions per stream (one after each of the last T
 tokens), B = S * T examples, stream by stream, R = L - T tokens of lookback (`Body.lookback`).

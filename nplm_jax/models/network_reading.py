@@ -16,7 +16,7 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_BURN_IN = 512  # words read before a scored span to fill a state of unlimited reach
+_BURN_IN = 512  # words read before a scored span if the reach is unlimited, to fill the state
 
 
 class ReadState(NamedTuple):

@@ -146,7 +146,7 @@ class NeuralLanguageModel(LanguageModel):
         """Returns log P of E targets, nats, from the features at their positions (numbered stream by stream)."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
-        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs one compilation
+        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs only one compilation
         examples_2xL[:, :E] = positions_E, targets_E
         positions_KxB, targets_KxB = examples_2xL.reshape(2, max_blocks, SCORING_BATCH)
         log_p_KxB = _score_blocks(self.network, self.params, features, positions_KxB, targets_KxB, num_blocks)

@@ -34,7 +34,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(StreamBody):
-    """A multi-layer recurrent network trained by truncated back-propagation through time, with regularization.
+    """A multi-layer recurrent network with optional regularization, trained by truncated back-propagation through time.
 
     Dropout applies to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
     Subclasses define `advance` or `read`, and `init_cell` if the parameters differ from those of Flax's `cell_class`.

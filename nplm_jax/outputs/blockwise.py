@@ -61,7 +61,7 @@ def blockwise_cross_entropy(
             and the gradient with respect to the inputs, but nothing that grows with V.
 
     Returns:
-        A float32 scalar, nats per word. Differentiable once, in reverse mode (no second derivatives, no forward mode).
+        A float32 scalar, nats per word. Only first derivatives in reverse mode are supported.
     """
     return _loss_and_gradients(terms, b_V, targets_B, precision, block_size, axis)[0]
 

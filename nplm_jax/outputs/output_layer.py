@@ -73,7 +73,7 @@ class Rows(NamedTuple):
 
 
 class View(NamedTuple):
-    """The parameters of a training loss: all of them, or tables reduced to the rows that the loss reads.
+    """The parameters that a training loss reads: all parameters, or only the selected rows of tables.
 
     Attributes:
         shared: The parameters. If `rows` is given, tables hold only the rows `rows.shared_S`.

@@ -113,7 +113,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the loss, a float32 scalar, nats per word: in this class, the estimated mean NLL.
+        """Returns the loss, a float32 scalar, nats per word. In this class, it is the estimated mean NLL.
 
         Args:
             corrected_logits_SxB: y - log P(included) of the samples.

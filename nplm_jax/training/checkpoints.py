@@ -57,7 +57,7 @@ class CheckpointStore:
                     shutil.rmtree(partial, ignore_errors=True)
                 else:
                     partial.unlink(missing_ok=True)
-        with _without_orbax_warnings():  # about options that read_only leaves unused
+        with _without_orbax_warnings():  # warnings about options that read_only leaves unused
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=None if self._read_only else MAX_TO_KEEP,
                 create=False,
@@ -252,7 +252,7 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
 def _without_orbax_warnings() -> Iterator[None]:
     """Suppresses Orbax's log records in the absl logger, which other libraries share."""
     logger = logging.get_absl_logger()
-    is_new = is_not_orbax not in logger.filters  # otherwise, a command has added it for the whole process
+    is_new = is_not_orbax not in logger.filters  # otherwise, a command has already added the filter for the process
     logger.addFilter(is_not_orbax)
     try:
         yield

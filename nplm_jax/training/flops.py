@@ -56,7 +56,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> Cost:
-    """Returns the cost of a program, counted in the update that training executes.
+    """Returns the cost of a program, counted from the update that training executes.
 
     Args:
         program: The program.

@@ -21,7 +21,7 @@ class LossReader:
         """Creates a reader.
 
         Args:
-            reporter: Receives the losses.
+            reporter: The reporter that receives the losses.
             started: The start time of the run (time.perf_counter()).
         """
         self._reporter, self._started = reporter, started

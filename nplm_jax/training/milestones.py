@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The progress of a run, without arrays. Saved as JSON with every checkpoint.
+    """The progress of a run, without arrays. It is saved as JSON with every checkpoint.
 
     Attributes:
         step: The number of completed updates.

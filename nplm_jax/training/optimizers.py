@@ -172,7 +172,7 @@ class Adagrad(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(ScheduledRule):
-    """Adam with a single second moment and no momentum for each row of C, U, W and b.
+    """Adam, in which each row of C, U, W and b has a single second moment and no momentum.
 
     Unless `output.kind` is full, an update therefore touches only a few rows; see `scale_by_row_moment`.
     """

@@ -28,7 +28,7 @@ from nplm_jax.utils.errors import require
 
 @flax.struct.dataclass
 class TrainState:
-    """The state of training before or after an update.
+    """The state of training between two updates.
 
     Attributes:
         params: The parameters.
@@ -105,7 +105,7 @@ class Program:
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
-    """Returns the initial state on the devices of the program, a pure function of the seed.
+    """Returns the initial state on the devices of the program. The state is a pure function of the seed.
 
     Each device computes only its own rows.
 

@@ -102,10 +102,10 @@ def train(
     Args:
         run: The constants of the run.
         store: The checkpoints; None in a process that neither reads nor writes checkpoints.
-        reporter: Receives training events.
-        interrupted: Returns the number of a received stop signal, or 0.
+        reporter: The reporter of training events.
+        interrupted: A function that returns the number of a received stop signal, or 0.
         started: Start time (time.perf_counter()); None for now.
-        should_prune: Called after each validation except the last; returns whether to stop the run.
+        should_prune: A function called after each validation except the last. It returns whether to stop the run.
 
     Yields:
         The next chunk of updates.
@@ -190,7 +190,7 @@ def validate(
     try:
         nll, scores = score_valid(run, params)
     except NonFiniteError as error:
-        raise NonFiniteError(f'after update {progress.step:,} {error}') from None
+        raise NonFiniteError(f'{error} after update {progress.step:,}') from None
     if improved := nll < progress.best_valid_nll:
         best = Best(jax.tree.map(jnp.copy, params), scores)
     evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1
