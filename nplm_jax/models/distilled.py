@@ -98,13 +98,13 @@ class Distilled(Network):
 
 @flax.struct.dataclass
 class Teachers:
-    """The mean distribution of the teachers for a batch of examples; implements `outputs.soft_targets.SoftTargets`.
+    """The mean distribution of the teachers for a batch of examples. Implements `outputs.soft_targets.SoftTargets`.
 
     Attributes:
         layers: The output layer of each teacher.
         tables: For each teacher, the names of the parameters with one row per output word.
         params: The parameters of each teacher. The student's gradient treats them as constants.
-        features: For each teacher, its features for the student's examples.
+        features: The features that each teacher computes for the student's examples.
     """
 
     layers: tuple[OutputLayer, ...] = flax.struct.field(pytree_node=False)

@@ -33,7 +33,7 @@ class LanguageModel(abc.ABC):
     Attributes:
         n: The order: each word is predicted from the n - 1 previous words. If None, all previous words are used.
         vocabulary_size: V. If None (unknown), the range of ids is not checked.
-        vocabulary: The words, set for the model of a `LoadedModel`. Mixtures require equal vocabularies.
+        vocabulary: The vocabulary, which is set for the model of a `LoadedModel`. Mixtures require equal vocabularies.
     """
 
     n: int | None

@@ -9,7 +9,7 @@ import numpy as np
 
 _GAP = 1e-9  # tolerance of the mean log-likelihood, nats
 _EQUAL = 1e-13  # mean log-likelihoods within this difference are equal up to rounding, nats
-_MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum iterations; step sizes tried along a Newton step
+_MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum number of iterations; fractions of a Newton step to try
 
 
 def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:

@@ -83,7 +83,7 @@ def _read(
         precision: The precision of the factors in matrix products; sums and the state are float32.
         weights: The weights by name.
         keep_TxSx1: See `Recurrent.read`.
-        offsets: Terms added to the product with each weight, T x S x columns of the weight.
+        offsets: The term added to the product with each weight, T x S x number of columns of the weight.
         carry: c and h before the first word.
         x_TxSxD: The inputs.
 

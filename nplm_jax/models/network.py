@@ -92,7 +92,7 @@ class Network:
             params: The parameters.
             ids_SxL: Token ids of each stream in reading order, int32.
             state: The state of each stream before these tokens; None for `Body.start`.
-            keys: The random keys of a training update; None while scoring.
+            keys: The random keys of a training update; None for scoring.
             starts_SxL: See `Batch`.
             e_SxLxM: The rows of C for the tokens, if already gathered.
 

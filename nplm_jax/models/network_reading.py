@@ -23,7 +23,7 @@ class ReadState(NamedTuple):
     """The state of a network between calls of `read`.
 
     Attributes:
-        recent_SxR: The last R words of each stream, the lookback of the next call.
+        recent_SxR: The last R words of each stream, which are the lookback of the next call.
         body: The state of the body.
     """
 

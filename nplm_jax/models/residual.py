@@ -54,7 +54,7 @@ class Residual(StreamBody):
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. Equal to R + 1."""
+        """See `Body.reach`. It equals R + 1."""
         return self.window * 2**self.averages
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:

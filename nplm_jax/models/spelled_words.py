@@ -25,7 +25,7 @@ class Spelling:
     over these strings.
 
     Attributes:
-        model: A language model over `characters`, trained on a dataset of `data.characters.build_dataset`.
+        model: A language model over `characters`, trained on a dataset from `data.characters.build_dataset`.
         characters: The character vocabulary.
         vocabulary: The vocabulary, whose words have probability zero.
         prefix: The ids before the first character of a word.

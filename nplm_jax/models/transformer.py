@@ -149,7 +149,7 @@ class Transformer(StreamBody):
 
         Args:
             kept_S: The number of cached words that belong to the current line.
-            starts_SxL: Whether each of the T words begins a line; None if none does.
+            starts_SxL: Whether each of the T words begins a line; None if no word does.
             num_words: T.
         """
         R, T = self.memory, num_words

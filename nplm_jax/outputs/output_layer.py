@@ -77,7 +77,7 @@ class View(NamedTuple):
 
     Attributes:
         shared: The parameters. If `rows` is given, tables hold only the rows `rows.shared_S`.
-        examples: The rows `rows.examples_BxL` of the tables, B x L x D and B x L; empty if `rows` is None.
+        examples: The rows `rows.examples_BxL` of the tables, B x L x D (B x L for b); empty if `rows` is None.
         rows: The selected rows; None for all rows.
         contexts_SxLxM: The rows of C for the input tokens; None to gather them from `shared`.
     """

@@ -36,7 +36,7 @@ class Scorer:
 
 
 LINEAR = Scorer()
-MAX_SCORES = 2**19  # scores that stay in a CPU's cache, 2 MiB
+MAX_SCORES = 2**19  # number of scores that fit into a CPU's cache (2 MiB)
 TEACHER_WEIGHT = 0.5  # default of output.teacher_weight
 
 

@@ -7,7 +7,7 @@ minimize the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
 Dims: V vocabulary, G groups, T words.
 
 References:
-    Guo et al., On calibration of modern neural networks, 2017 (vector scaling, of which this uses only the bias, with
+    Guo et al., On calibration of modern neural networks, 2017 (vector scaling; this module uses only its bias, with
     one value per group).
 """
 
@@ -34,7 +34,7 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
 
     Args:
         model: The model.
-        data: The corpus. The counts come from its training words; the fit uses its validation words.
+        data: The corpus. The counts come from its training words, and the fit uses its validation words.
 
     Raises:
         NonFiniteError: A probability is not finite.

@@ -57,7 +57,7 @@ def gradients(
         network: The network.
         batch: The examples.
         carry: The state of the streams before the batch; see `Network.start`.
-        key: The random key of the update. None disables dropout; the output layer must then draw no samples.
+        key: The random key of the update. If None, dropout is disabled, and the output layer must not draw samples.
         sharding: The sharding of the parameters and the batch.
         num_microbatches: The number of microbatches; see `accumulate`.
         output_state: The state of the output layer.

@@ -27,8 +27,8 @@ class Rule(Component, abc.ABC):
     Attributes:
         traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
             a compiled update, in which the fields are arrays.
-        sums_rows: Whether the rule needs the gradients of repeated rows summed.
-        decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
+        sums_rows: Whether the gradients of repeated rows must be summed before the rule is applied.
+        decouples_decay: Whether weight decay is applied after the rule, as in AdamW, and not to the gradients.
         updates_rows: Whether table rows without a gradient stay unchanged, so sparse losses can update few rows. The
             state of a row must then be a single number or nothing, and the rule must support `rows`; see
             `scale_by_row_moment`.

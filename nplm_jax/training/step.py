@@ -56,7 +56,7 @@ class StepInputs:
     """The arrays read by every update of a run.
 
     Attributes:
-        tokens_T: The word ids that positions index, int32; see `word_source.Words`. None if batches are given
+        tokens_T: The word ids indexed by positions, int32; see `word_source.Words`. None if batches are given
             directly.
         extras: `Batch.extras` of every batch.
         teachers: `Batch.teachers` of every batch.

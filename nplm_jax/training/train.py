@@ -63,8 +63,8 @@ class Trained(NamedTuple):
     """The result of training.
 
     Attributes:
-        params: The post-processed parameters with the best validation NLL, on the devices of the run. With several
-            processes, each holds them in full.
+        params: The post-processed parameters with the best validation NLL, on the devices of the run. In multi-process
+            runs, every process holds them in full.
         scores: log P of the validation words; empty if the parameters come from a checkpoint.
         progress: The final progress.
     """
