@@ -40,8 +40,8 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
 
     An EM step multiplies each weight by a ratio: the mean posterior of the model divided by its weight. Because the
     log-likelihood is concave, the mean log-likelihood is below the optimum by at most the largest ratio minus one. EM
-    converges slowly, so each iteration takes the best of the EM step and several fractions of a Newton step with
-    weights >= 0 (Kim et al., 2020, mix-SQP).
+    converges slowly. Each iteration therefore takes the best of the EM step and several fractions of a Newton step that
+    is constrained to non-negative weights (Kim et al., 2020, mix-SQP).
 
     Args:
         p_MxT: The probability of each word under each model, up to a factor per word.
@@ -67,7 +67,7 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
 
 
 def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
-    """Returns the weights >= 0 that maximize the quadratic approximation of the likelihood, float64, M."""
+    """Returns the non-negative weights that maximize the quadratic approximation of the likelihood, float64, M."""
     from scipy.optimize import nnls  # noqa: PLC0415 (the import takes a third of a second)
 
     curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]

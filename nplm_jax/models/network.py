@@ -124,7 +124,7 @@ class Network:
             batch: The examples.
             state: The state after the previous batch; None for the initial state.
             keys: The random keys of the update; None for no dropout.
-            axes: The named mesh axes over which streams and words are divided.
+            axes: The named mesh axes over which streams and words are sharded.
             **options: Additional arguments of `OutputLayer.loss`.
 
         Returns:

@@ -102,7 +102,7 @@ class NeuralLanguageModel(LanguageModel):
 
     @functools.cached_property
     def params(self) -> Params:
-        """The complete parameters on one device, used for everything except spans."""
+        """The complete parameters on one device, for all methods except those that score spans."""
         full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
@@ -227,8 +227,8 @@ def _read_stream(
 ) -> jax.Array:
     """Returns log P of the targets of consecutive blocks, K x B, nats, or P of each group of words, K x B x G.
 
-    With a window, devices divide the stream. With a stateful body, each device reads the whole stream and computes the
-    probabilities of its share of each block.
+    With a window, the stream is sharded over devices. With a stateful body, each device reads the whole stream and
+    computes the probabilities of its share of each block.
     """
 
     def read_blocks(

@@ -44,7 +44,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     is_papers = params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
     require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
-        allowed = 'must be batch x context words in reading order, the most recent word last'
+        allowed = 'must be a matrix: batch x context words in reading order, the most recent word last'
         raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]

@@ -2,7 +2,7 @@
 
 The scores y = b + sum of weights @ inputs are sums of linear terms: U a and W x in the paper's network.
 
-Dims: V vocabulary (this device's words if they are divided), B batch, D inputs of a term, J inputs of all terms
+Dims: V vocabulary (this device's words if words are sharded), B batch, D inputs of a term, J inputs of all terms
 concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples per block.
 """
 
@@ -56,8 +56,8 @@ def blockwise_cross_entropy(
         targets_B: Word ids, int32.
         precision: bfloat16 rounds the weights, the inputs and G in the products; sums and b stay float32.
         block_size: The number of examples whose V scores are in memory at once.
-        axis: The named mesh axis over which words are divided; each device holds its rows of the weights and of b (the
-            paper's section 3.2). For each example, devices exchange the largest score, the sum of E, the target's score
+        axis: The named mesh axis over which words are sharded (the paper's section 3.2). Each device holds its rows of
+            the weights and of b. For each example, devices exchange the largest score, the sum of E, the target's score
             and the gradient with respect to the inputs, but nothing that grows with V.
 
     Returns:

@@ -35,8 +35,8 @@ class Tables(NamedTuple):
     """Parameter names of a body or an output layer, grouped by the meaning of a row.
 
     Attributes:
-        words: Tables with one row per output word, other than the output matrices and b. On a mesh, devices divide
-            their rows.
+        words: Tables with one row per output word, other than the output matrices and b. On a mesh, their rows are
+            sharded.
         others: Tables whose rows represent something else, such as positions or word classes. Every device holds them
             in full.
         units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out).
@@ -164,7 +164,7 @@ class OutputLayer(Component, abc.ABC):
                 device's rows.
             features: The body's features of the examples.
             batch: This device's examples and the extras.
-            axis: The named mesh axis over which the V words are divided; None if each device holds all words.
+            axis: The named mesh axis over which the V words are sharded; None if each device holds all words.
         """
 
     @abc.abstractmethod
@@ -204,7 +204,10 @@ class SparseOutputLayer(OutputLayer):
 
 
 class ExactSparseLayer(SparseOutputLayer):
-    """A sparse output layer whose training loss is the exact mean NLL. The rows it reads depend only on the targets."""
+    """A sparse output layer whose training loss is the exact mean NLL.
+
+    The rows that the loss reads depend only on the targets.
+    """
 
     @abc.abstractmethod
     def rows_of(self, targets_B: jax.Array) -> Rows:

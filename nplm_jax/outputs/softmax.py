@@ -115,7 +115,7 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
             return sums
         return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
 
-    # Other scorers may read additional word tables, which are not divided here.
+    # Other scorers may read additional word tables, which this function does not split.
     rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR else V
     in_cache, at_once = (functools.partial(in_parts, rows) for rows in (rows_in_cache, V))
     return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)

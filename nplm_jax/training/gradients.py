@@ -49,8 +49,8 @@ def gradients(
 ) -> Gradients:
     """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
-    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, devices divide the batch and
-    exchange only these rows. All microbatches share the rows of their batch.
+    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, the batch is sharded over
+    devices, which exchange only these rows. All microbatches share the rows of their batch.
 
     Args:
         params: The parameters.
@@ -92,7 +92,7 @@ def gradients(
         (_, (nll, carry)), (shared, of_streams) = gradient(view.shared, streams[0])
         return (nll, shared), (carry, jax.tree.map(lambda g: g / num_microbatches, of_streams))
 
-    # `streams` is divided over devices and microbatches; `replicated` is not.
+    # `streams` is sharded over devices and split into microbatches; `replicated` is not.
     of_examples: Any = rows and rows._replace(shared_S=cast(Any, None))
     streams = (view.examples, view.contexts_SxLxM), (batch._replace(extras=None, teachers=()), carry, of_examples)
     replicated = key, batch.extras, batch.teachers, rows and rows.shared_S

@@ -106,7 +106,7 @@ def sum_rows(
 
 
 def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -> jax.Array:
-    """Sums values by row, part by part. Parts divided over devices are first summed on each device."""
+    """Sums values by row, part by part. Parts that are sharded over devices are first summed on each device."""
     sums = jnp.zeros((num_rows, *values[0].shape[1:]), values[0].dtype)
     for ids_R, values_RxD in zip(ids, values):
         sums = sums.at[ids_R].add(values_RxD)

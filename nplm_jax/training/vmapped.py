@@ -1,6 +1,7 @@
 """Joint training of runs that differ only in hyperparameters, with `jax.vmap` over their updates.
 
-Devices divide the runs. Only updates are vmapped: each run reads data, validates, saves and stops independently.
+The runs are sharded over devices. Only updates are vmapped: each run reads data, validates, saves and stops
+independently.
 
 Dims: R runs, S updates.
 """
@@ -22,7 +23,7 @@ from nplm_jax.training.train import Interrupted, Trained, Training
 from nplm_jax.training.training_run import Chunk, ChunkResult, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
-RUNS = 'runs'  # the mesh axis over which runs are divided
+RUNS = 'runs'  # the mesh axis over which runs are sharded
 RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one run of a group
 
 
