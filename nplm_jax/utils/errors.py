@@ -15,8 +15,8 @@ class BadInput(ValueError):
 
     Attributes:
         key: The name of the input: a config key, a flag, a file or a function argument.
-        problem: The fault of the input and the allowed values.
-        value: The value of the input; `...` omits it from the message.
+        problem: A description of the error and of the allowed values.
+        value: The value of the input, or `...` to omit it from the message.
 
     Examples:
         >>> print(BadInput('model.h', 'must be at least 0', value=-1))
@@ -51,7 +51,7 @@ def first_line(error: BaseException) -> str:
 def status(error: BaseException) -> str:
     """Returns the status code of an XLA, TensorStore or gRPC error, such as `RESOURCE_EXHAUSTED`, or ''.
 
-    These exceptions have no status field; the code is the first word of the message.
+    These exceptions have no status field, but their messages begin with the code.
     """
     match = re.match('([A-Z_]+): ', str(error))
     return match[1] if match else ''
@@ -78,7 +78,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """Joins the first three items for a message and adds the number of the others.
+    """Joins the first three items with semicolons and appends the number of remaining items.
 
     Examples:
         >>> first_few(['a=1', 'b=2', 'c=3', 'd=4'])

@@ -15,10 +15,10 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
     Args:
         path: The file.
-        data: The new content; a string is encoded as UTF-8.
+        data: The new content. Strings are encoded as UTF-8.
 
     Raises:
-        OSError: The file cannot be written; an existing file at `path` is unchanged.
+        OSError: The file cannot be written. An existing file at `path` is unchanged.
     """
     with open_atomically(path) as file:
         file.write(data.encode('utf-8') if isinstance(data, str) else data)
@@ -35,10 +35,10 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
         path: The file.
 
     Yields:
-        The file, open for writing and reading.
+        The temporary file, open for writing and reading.
 
     Raises:
-        OSError: The file cannot be written; an existing file at `path` is unchanged.
+        OSError: The file cannot be written. An existing file at `path` is unchanged.
     """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
@@ -52,13 +52,13 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes the temporary files of killed processes from a folder. No other process may be using the folder."""
+    """Removes temporary files that killed processes left in a folder. No other process may be using the folder."""
     for temporary in folder.glob('.*.tmp'):
         temporary.unlink()
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Expands a leading ~ in a path, which shells do not expand after an equals sign.
+    """Expands a leading `~` in a path, because shells do not expand it after an equals sign.
 
     Args:
         key: The config key or flag of the path, for error messages.

@@ -14,7 +14,8 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
         key: The name of the config key, flag or argument.
         value: The value.
         allowed: The allowed names.
-        more: Further allowed values for the message, such as `, or a path`. They are not checked here.
+        more: A description of other allowed values, such as `, or a path`, to append to the list of names. The caller
+            has to check for these values.
     """
     names = list(allowed)
     shown = list(map(str, names))
@@ -22,15 +23,15 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
 
 
 def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bool = False) -> str:
-    """Returns the end of an error message with a suggestion, `; did you mean NAME?`, or '' if no name is similar.
+    """Returns a suggestion to append to an error message, `; did you mean NAME?`, or '' if no name is similar.
 
     Args:
         name: The unknown name.
         allowed: The allowed names.
         prefix: The prefix of suggested names, such as `--`.
-        dotted: Whether the names are config keys, `section.key`. The function then suggests keys of this name in other
-            sections; if there are none, the most similar key in the same section, or in all sections if the section
-            does not exist.
+        dotted: Whether the names are config keys, `section.key`. If other sections have a key of this name, the function
+            suggests those keys. Otherwise, it suggests the most similar key in the same section, or in all sections if
+            the section does not exist.
 
     Examples:
         >>> did_you_mean('lsmt', ['rnn', 'gru', 'lstm'])

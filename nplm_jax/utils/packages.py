@@ -18,7 +18,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
     Args:
         module: The module, such as `safetensors.numpy`.
         extra: The extra of nplm-jax that installs the package.
-        further: A shell command to run after the installation of the extra.
+        further: A shell command to run after installing the extra.
 
     Returns:
         The module.
@@ -47,7 +47,7 @@ def package_digest(*folders: str) -> str:
     """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
 
     Args:
-        *folders: The folders of the package to include; all by default.
+        *folders: The folders of the package to include (default: all).
     """
     root = pathlib.Path(__file__).parents[1]
     versions = [_version(name) for name in ('numpy', 'regex', 'tokenizers', 'sentencepiece')]

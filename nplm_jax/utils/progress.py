@@ -11,7 +11,7 @@ _LINE = '{desc}{n_fmt} of {total_fmt}{unit} ({percentage:.0f}%), {remaining} lef
 
 
 class _Lines:
-    """A file that keeps one line per minute of a progress bar's output."""
+    """A text stream that prints at most one line of a progress bar's output per minute."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._written = file, time.monotonic()
@@ -28,7 +28,7 @@ class _Lines:
 def progress_bar(
     total: int | None, description: str, unit: str, initial: int = 0, delay: float = 3, log: TextIO | None = None
 ) -> tqdm.tqdm:
-    """Returns a progress bar, which prints one line per minute if stderr is not a terminal.
+    """Returns a progress bar that prints one line per minute if stderr is not a terminal.
 
     Args:
         total: The total number of units; None if unknown.
@@ -46,6 +46,6 @@ def progress_bar(
 
 
 def write(line: str) -> None:
-    """Writes a line to stdout, above any progress bar, and flushes it."""
+    """Writes a line to stdout, above any progress bar, and flushes stdout."""
     tqdm.tqdm.write(line)
     sys.stdout.flush()

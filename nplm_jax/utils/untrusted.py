@@ -20,13 +20,14 @@ _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
 
-# The allowed types of a JSON value or, for an object, the schema of each key; ANY_KEY matches all other keys.
+# The schema of a JSON value is a tuple of allowed types. The schema of an object maps each key to the schema of its
+# value, and ANY_KEY matches all other keys.
 Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
 ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file. Rejects FIFOs, which would block, and devices, which may never end.
+    """Reads a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -49,7 +50,7 @@ def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
 
 @contextlib.contextmanager
 def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
-    """Opens a regular file. Rejects FIFOs, which would block, and devices, which may never end.
+    """Opens a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -114,11 +115,11 @@ def decode(name: str, data: bytes) -> str:
 
 
 def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes UTF-8 in blocks, which may split characters, and drops the byte-order mark.
+    """Decodes blocks of UTF-8 text and drops the byte-order mark. A character may span two blocks.
 
     Args:
         name: The key in error messages.
-        blocks: The blocks; an empty block marks the end.
+        blocks: The blocks. An empty block marks the end of the text.
 
     Raises:
         BadInput: The bytes are not UTF-8 or contain a NUL.
@@ -140,16 +141,16 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a UTF-8 file: the line number, from 1, and the text with its line ending.
+    """Yields (line number, line) for each line of a UTF-8 file. Numbers start at 1, and lines keep their endings.
 
     Raises:
-        BadInput: The file cannot be read or is not text; the key names the file and line.
+        BadInput: The file cannot be read or is not text. The key names the file and line.
     """
     return decode_lines(path, read_bytes(str(path), path))
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Yields the lines of bytes read from `path`, numbered from `first`; see `read_lines`."""
+    """Decodes `data` and yields its lines, numbered from `first`; see `read_lines`. Error messages name `path`."""
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
@@ -161,14 +162,14 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
-    """Yields the line number, word and number of each line `word<TAB>number` in a file.
+    """Yields (line number, word, number) for each line `word<TAB>number` of a file.
 
     Args:
         path: The file.
         meaning: The meaning of the numbers, for error messages.
 
     Raises:
-        BadInput: A line is malformed, the last line is unterminated, or a word is repeated; the key names the file and
+        BadInput: A line is malformed, the last line is unterminated, or a word is repeated. The key names the file and
             line.
     """
     words = set()
@@ -209,11 +210,11 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         is_plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
     except json.JSONDecodeError as error:
         raise BadInput(f'{path}:{line or error.lineno}', f'not JSON ({error.msg})') from None
-    except (ValueError, RecursionError):  # Python limits the digits of an integer and the depth of nesting
+    except (ValueError, RecursionError):  # Python limits the length of integers and the depth of nesting
         is_plain = False
     if not is_plain:
         where = f'{path}:{line}' if line else path
-        form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
+        form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} nested levels'
         raise BadInput(where, f'must be {form}')
     return value
 
@@ -234,7 +235,7 @@ def _not_utf8(position: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string has no unpaired surrogates, which represent non-UTF-8 file names and arguments."""
+    """Returns whether a string has no unpaired surrogates. Python uses them for undecodable file names and arguments."""
     return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 
@@ -251,7 +252,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _open_without_blocking(path: str, flags: int) -> int:
-    """Opens a FIFO without waiting for a writer, and a terminal without making it the controlling terminal."""
+    """Opens a file without waiting for the writer of a FIFO and without acquiring a controlling terminal."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
