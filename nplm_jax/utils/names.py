@@ -29,9 +29,9 @@ def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bo
         name: The unknown name.
         allowed: The allowed names.
         prefix: The prefix of suggested names, such as `--`.
-        dotted: Whether the names are config keys, `section.key`. If other sections have a key of this name, the function
-            suggests those keys. Otherwise, it suggests the most similar key in the same section, or in all sections if
-            the section does not exist.
+        dotted: Whether the names are config keys, `section.key`. If other sections have a key of this name, the
+            function suggests those keys. Otherwise, it suggests the most similar key in the same section, or in all
+            sections if the section does not exist.
 
     Examples:
         >>> did_you_mean('lsmt', ['rnn', 'gru', 'lstm'])

@@ -235,7 +235,7 @@ def _not_utf8(position: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string has no unpaired surrogates. Python uses them for undecodable file names and arguments."""
+    """Returns whether a string has no unpaired surrogates, which Python uses for undecodable file names."""
     return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 
