@@ -1,6 +1,6 @@
 """A resumable task queue on a shared file system.
 
-Each task writes to a temporary folder and renames it when it is complete; the final name marks the task as done.
+Each task writes to a temporary folder and renames the folder when the task is complete.
 Partial results of killed workers are never used. If two workers run the same task, the first result is kept. A
 restarted job runs only the unfinished tasks.
 """
@@ -48,7 +48,8 @@ class Job:
             workers: The executor.
 
         Raises:
-            BadInput: The folder is not writable, or a worker does not see it or has another version of this package.
+            BadInput: The folder is not writable, a worker cannot see it, or a worker runs another version of this
+                package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
         # Local jobs do not fsync their files, which are therefore valid only until the next reboot.
@@ -62,7 +63,7 @@ class Job:
         workers.on_each(functools.partial(_check_worker, self.folder, self._digest()))
 
     def _digest(self) -> str:
-        """Returns the digest by which remote workers verify the folder; '' for local workers."""
+        """Returns the digest that remote workers use to verify the folder, or '' for local workers."""
         return _sha256(self._identity) if self._workers.are_remote else ''
 
     def run(
@@ -72,8 +73,9 @@ class Job:
 
         Args:
             stage: The name of the stage, for its folder and progress bar.
-            function: Runs a task. It must only write files into the given folder, because it may run twice for a task.
-            tasks: The tasks, which are sent to the workers: paths and numbers.
+            function: Runs a task and writes its results into the given folder. It must have no other side effects,
+                because it may run twice for the same task.
+            tasks: The tasks, made of paths and numbers, to send to the workers.
 
         Returns:
             The result folder of each task.
@@ -96,17 +98,18 @@ class Job:
 
         Args:
             function: A module-level function, or a `functools.partial` of one.
-            items: JSON-serializable items; tuples arrive as lists. They are read only if the folder lacks them.
+            items: JSON-serializable items. Tuples arrive as lists. The items are not read if the folder already
+                contains them.
 
         Returns:
-            The results: JSON-serializable values, arrays, and sets, which arrive as sorted lists.
+            The results: JSON-serializable values, arrays or sets. Sets arrive as sorted lists.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
             yield from _load_results(folder)
 
     def _cut(self, name: str, items: Iterable[Any]) -> list[pathlib.Path]:
-        """Writes one file of items per task, then the number of tasks, and returns the files."""
+        """Writes one file of items per task and then a file with the number of tasks. Returns the files of items."""
         number_file = self.folder / f'{name}.number'
         with _using(self.folder):
             if not number_file.exists():
@@ -118,7 +121,7 @@ class Job:
             return [self.folder / f'{name}.{number:06}.json' for number in range(int(number_file.read_text()))]
 
     def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Writes a file in the folder unless it exists. Raises BadInput if the disk is full."""
+        """Writes a file in the folder unless it exists. Raises BadInput if the file cannot be written."""
         with _using(self.folder):
             if not (self.folder / name).exists():
                 with open_atomically(self.folder / name) as file:
@@ -137,7 +140,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
     with _using(folder):
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
-        is_missing = 'does not see this folder' if found is None else 'sees another job in this folder'
+        is_missing = 'cannot see this folder' if found is None else 'sees another job in this folder'
         raise BadInput(
             folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must have access to the same files'
         )
@@ -149,7 +152,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
 
 
 def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item: tuple[Any, pathlib.Path]) -> None:
-    """Runs a task on a worker; a non-empty `digest` makes a remote worker check the folder first."""
+    """Runs a task on a worker. If `digest` is not empty, the worker first verifies the folder."""
     task, folder = item
     if digest:
         _check_worker(folder.parents[1], digest)
@@ -168,7 +171,7 @@ def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item:
 
 
 def _sync(file: pathlib.Path) -> None:
-    """Flushes a file to disk, so it survives a crash of the machine."""
+    """Flushes a file to disk so that it survives a crash of the machine."""
     with file.open('rb') as opened:
         os.fsync(opened.fileno())
 

@@ -1,7 +1,6 @@
 """Selection of an executor: local processes, or the cluster given on the command line.
 
-Results do not depend on the executor, which is therefore not a setting of a run. Code that needs an executor calls
-`active`.
+Results do not depend on the executor, so it is not part of a run's config. Code that needs an executor calls `active`.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ class Workers(Protocol):
     """The interface of an executor.
 
     Attributes:
-        are_remote: Whether the workers share only files with this process; tasks then take and return paths.
+        are_remote: Whether the workers share only files with this process. If so, tasks take and return paths.
     """
 
     @property
@@ -38,7 +37,7 @@ class Workers(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Local processes; with fewer than 2, everything runs in this process."""
+    """Local processes. If `number` is below 2, everything runs in this process."""
 
     number: int
     are_remote: ClassVar[bool] = False
@@ -56,7 +55,7 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns one local process per processor, up to MAX_PROCESSES, for large work, and one process otherwise."""
+    """Returns one local process per processor (at most MAX_PROCESSES) for large work, and one process otherwise."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
