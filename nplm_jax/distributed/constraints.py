@@ -24,7 +24,7 @@ def constrain_replicated(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Constrains arrays with one row per example to be divided only over the data axis."""
+    """Constrains arrays with one row per example to be sharded over the data axis only."""
     if sharding.mesh is None:
         return tree
     spec = PartitionSpec(DATA) if DATA in sharding.mesh.axis_names else PartitionSpec()

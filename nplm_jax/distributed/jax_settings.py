@@ -37,7 +37,7 @@ def require_usable_jaxlib() -> None:
 
 
 def pin() -> None:
-    """Applies the required settings in this process. Reports overridden values on stderr.
+    """Applies the required settings in this process. Reports replaced values on stderr.
 
     Raises:
         BadInput: The installed jaxlib is unusable.
@@ -67,7 +67,7 @@ def require_pinned() -> None:
 
 
 def _others() -> dict[str, Any]:
-    """Returns the settings with wrong values. Ignores settings that this version of JAX does not have."""
+    """Returns the settings that have wrong values. Skips settings that this version of JAX does not have."""
     values = {name: getattr(jax.config, name, value) for name, value in REQUIRED.items()}
     values = {name: getattr(value, 'value', value) for name, value in values.items()}  # unwraps enums
     return {name: value for name, value in values.items() if value != REQUIRED[name]}

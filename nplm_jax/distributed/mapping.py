@@ -43,7 +43,7 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         return functools.partial(_pmapped, loss, sharding.devices)
     data = tuple(axis for axis in sharding.batch_axes if axis in mesh.axis_names)
     if MODEL in mesh.axis_names and MODEL not in data:
-        assert sharding.paddings, 'paddings must be set; otherwise, each device would take all rows for its own'
+        assert sharding.paddings, 'paddings must be set; otherwise, each device would treat all rows as its own'
         return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None, MODEL), sharding.partition_specs)
     return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None), lambda _: PartitionSpec())
 
@@ -73,7 +73,7 @@ def map_parts(
 def _shard_mapped(
     loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    """Computes the mean of a loss over the batch and its carry with `jax.shard_map`; see `map_loss`."""
+    """Computes the mean loss over the batch, and the carry, with `jax.shard_map`; see `map_loss`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:

@@ -32,11 +32,11 @@ def start(
     """Joins the other processes. Call it before the first use of JAX.
 
     Args:
-        coordinator: HOST:PORT of the first process; None takes it from SLURM or the environment.
-        processes: The number of processes; None as for `coordinator`.
-        process_id: The index of this process; None as for `coordinator`.
+        coordinator: HOST:PORT of the first process, or None to take it from SLURM or the environment.
+        processes: The number of processes, or None to take it from SLURM or the environment.
+        process_id: The index of this process, or None to take it from SLURM or the environment.
         heartbeat: Seconds without a heartbeat after which a process counts as lost.
-        on_loss: Called to end this process if another process is lost during shutdown.
+        on_loss: A function that ends this process. It is called if another process is lost during shutdown.
 
     Raises:
         BadInput: The processes cannot be reached.
@@ -48,7 +48,7 @@ def start(
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
         jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports errors in one line
     try:
-        # In a separate thread, because the main thread cannot handle signals while C++ code blocks it.
+        # Use a separate thread, because the main thread cannot handle signals while C++ code blocks it.
         joined = concurrent.futures.ThreadPoolExecutor(1).submit(
             jax.distributed.initialize,
             coordinator,
@@ -65,7 +65,7 @@ def start(
 
 
 def _leave(on_loss: Callable[[], Any]) -> None:
-    """Waits for all processes to exit, like JAX's exit handler, but without a traceback if a process was lost."""
+    """Waits for all processes to exit, like JAX's exit handler, but prints no traceback if a process was lost."""
     try:
         jax.distributed.shutdown()
     except RuntimeError:
@@ -75,8 +75,9 @@ def _leave(on_loss: Callable[[], Any]) -> None:
 def is_lost_process(error: Exception) -> bool:
     """Returns whether JAX raised `error` because another process does not respond.
 
-    JAX has no exception type for this. A collective raises JaxRuntimeError, or ValueError if NumPy waits for its
-    result; only the status and the message of gRPC, Gloo or NCCL distinguish it from other failures.
+    JAX has no exception type for lost processes. A collective raises JaxRuntimeError, or ValueError if NumPy waits for
+    its result. Only the status code and the message of gRPC, Gloo or NCCL distinguish a lost process from other
+    failures.
     """
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) or isinstance(error, BadInput):
         return False
@@ -96,7 +97,7 @@ def is_primary() -> bool:
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Raises BadInput in all processes, instead of leaving some waiting, if the first process raises it in the block.
+    """Raises BadInput in all processes if the first process raises it in the block, so that no process keeps waiting.
 
     Raises:
         BadInput: The first process raised it.
@@ -120,7 +121,7 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 
 
 def allgather(numbers_N: np.ndarray) -> np.ndarray:
-    """Gathers the numbers of all processes in every process, processes x N."""
+    """Returns the numbers of all processes, with the shape processes x N, in every process."""
     return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 

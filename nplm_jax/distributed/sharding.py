@@ -1,7 +1,7 @@
 """Device mesh and sharding of a training state (the paper's section 3).
 
-Data parallelism (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter
-parallelism (section 3.2): each column owns a part of the output words, with their rows of U, W and b.
+With data parallelism (section 3.1, but synchronous), each row of the mesh processes a part of the batch. With parameter
+parallelism (section 3.2), each column owns a part of the output words and their rows of U, W and b.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar('Tree')
 DATA, MODEL = 'data', 'model'  # mesh axes: the batch is divided over DATA, output words over MODEL
-PADDING_BIAS = -1e9  # bias of the words that pad V to a multiple of the model axis; their exp and gradient are 0
+PADDING_BIAS = -1e9  # bias of words that pad V to a multiple of the model axis size; their exp and gradient are 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class MeshSharding:
     """The placement of a training state on the devices of a mesh.
 
     Without a mesh, all arrays are on one device: `shard` and `put` move arrays to it, and `replicate` and
-    `unshard` return them unchanged. `mapping` maps functions over devices, and `constraints` constrains arrays inside
-    jit.
+    `unshard` return them unchanged. The module `mapping` maps functions over devices, and the module `constraints`
+    constrains the sharding of arrays inside jit.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both; None for a single device.
@@ -75,7 +75,7 @@ class MeshSharding:
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
         """Inverts `shard`: returns complete arrays without padding in every process.
 
-        Divided arrays become NumPy arrays, so no device has to hold them in full. For replicated arrays, returns the
+        Divided arrays become NumPy arrays, so no device has to hold them in full. Replicated arrays are returned as the
         copy on the first device of this process.
         """
         if self.mesh is None:
@@ -96,7 +96,7 @@ class MeshSharding:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def put(self, numbers: Any) -> Any:
-        """Copies numbers to every device. Unlike `replicate`, it does not synchronize processes to compare values."""
+        """Copies numbers to every device. Unlike `replicate`, does not compare their values across processes."""
         if self.mesh is None:
             return jax.device_put(numbers)
         sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
@@ -121,8 +121,8 @@ class MeshSharding:
     def row_axes(self, tree: Any) -> Any:
         """Returns the axis that divides the rows of each array: DATA (`batch_axes`), MODEL, or '' if replicated.
 
-        An optimizer-state array is matched to the parameter whose path is the longest suffix of its own path, and is
-        divided in the same way if it has the same number of rows.
+        An array of the optimizer state is matched to the parameter whose path is the longest suffix of the array's
+        path. The array is divided like this parameter if both have the same number of rows.
         """
         parameters = jax.tree_util.tree_leaves_with_path(getattr(tree, 'params', tree))
         shapes, tables = {path: jnp.shape(leaf) for path, leaf in parameters}, dict(self.paddings)
@@ -142,14 +142,14 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
-    """Returns a mesh of the first data * model devices, by default of `jax.devices()`, without axes of size one."""
+    """Returns a mesh of the first data * model of `devices` (default: `jax.devices()`), without axes of size 1."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
     types, used = (AxisType.Auto,) * len(axes), (devices or jax.devices())[: data * model]
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
 
 
 def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
-    """Returns the sharding for scoring: the training sharding, or all devices of this process.
+    """Returns the sharding for scoring: that of training, or one over all devices of this process.
 
     Args:
         sharding: The sharding of training.
@@ -162,7 +162,7 @@ def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSha
 
 
 def num_parts(sharding: MeshSharding) -> int:
-    """Returns the number of parts into which the data axis divides scored words."""
+    """Returns the size of the data axis, over which scored words are divided; 1 if there is no such axis."""
     return 1 if sharding.mesh is None else sharding.mesh.shape.get(DATA, 1)
 
 
@@ -175,7 +175,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Without constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
+        # Do not pass constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
@@ -191,7 +191,7 @@ def unpad(params: dict[str, Any], sharding: MeshSharding, num_rows: int) -> dict
 
 
 def fetch(array: jax.Array) -> np.ndarray:
-    """Returns a sharded array in full in every process. In single-process runs, no device has to hold it in full."""
+    """Returns the complete array in every process. In single-process runs, no device has to hold all of its shards."""
     if not array.is_fully_addressable:
         assert isinstance(array.sharding, NamedSharding)
         array = all_gather(array, array.sharding.mesh)

@@ -19,15 +19,15 @@ def make_sharding(
     uses_sparse_updates: bool,
     devices: Sequence[jax.Device] = (),
 ) -> MeshSharding:
-    """Returns the sharding described by `parallel.*`; ONE_DEVICE for 1 x 1.
+    """Returns the sharding described by `parallel.*`, or ONE_DEVICE if both of its axes have size 1.
 
     Args:
         settings: The settings `parallel.*`.
         batch_size: Examples per update.
-        num_streams: Streams per update; `batch_size` for a window.
+        num_streams: Streams per update; equal to `batch_size` for window models.
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
-        devices: The devices, by default `jax.devices()`. Programs can be compiled for descriptions of absent devices;
-            see `experiments/cost/accelerator`.
+        devices: The devices (default: `jax.devices()`). They may be descriptions of absent devices, for which programs
+            can be compiled; see `experiments/cost/accelerator`.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.
@@ -44,13 +44,15 @@ def make_sharding(
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    message = f'times parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
+    message = f'its product with parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
     require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
-    message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
+    message = (
+        f'its product with parallel.model={model} must be {num_devices}, the devices of the {num_processes} processes'
+    )
     require(uses_all, 'parallel.data', data, message)
     num_batch_shards = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide the batch'
+    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that share the batch'
     require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
     allowed = f'must be a divisor of {num_streams}, the number of streams (train.batch_size / model.bptt_length)'
     require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
