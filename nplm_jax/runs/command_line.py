@@ -31,14 +31,15 @@ _PARSERS: dict[type, flags.ArgumentParser[Any]] = {
 
 
 def load_config(file: str) -> ConfigDict:
-    """Loads the config named by `--config=FILE` or `--config=FILE:PRESET`, to be modified and passed to `train`.
+    """Loads a config, which can be modified and passed to `train`.
 
     Args:
-        file: A config, optionally with a colon and a preset: the name of a config of this package, `brown:mlp9`, or the
-            path of a file, `my_config.py:large`. `configs/brown.py` stands for `brown` if no such file exists.
+        file: The value of `--config`: the name of a config of this package or the path of a config file, optionally
+            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. `configs/brown.py`
+            stands for `brown` if no such file exists.
 
     Returns:
-        The config, with defaults for keys that the file does not set. It is locked: setting an unknown key is an error.
+        The config, with defaults for keys that the file does not set. Setting an unknown key raises an error.
 
     Raises:
         BadInput: There is no such config or preset, or the file sets a key that its components do not have.
@@ -62,16 +63,16 @@ def load_config(file: str) -> ConfigDict:
 
 
 def _is_of_config(error: AttributeError) -> bool:
-    """Returns whether a ConfigDict raised the error, for an unknown key."""
+    """Returns whether a ConfigDict raised the error because of an unknown key."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals['__name__']).startswith('ml_collections.')
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
-    """Returns `get_config`. Raises BadInput unless it accepts the preset in `file`, or the lack of one."""
+    """Returns `get_config`. Raises BadInput if it requires a preset and `file` names none, or the reverse."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset'
+    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset name'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:
@@ -92,10 +93,10 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
 
 
 def find_config(file: str) -> str:
-    """Resolves the name of a config of this package to its path, and preserves the preset after a colon.
+    """Resolves the name of a config of this package to its path and keeps the preset after a colon.
 
     Raises:
-        BadInput: There is no such config, or the file is not a Python file, which is then not executed.
+        BadInput: There is no such config, or the file does not end in `.py`. The function executes no file.
     """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)
@@ -106,7 +107,7 @@ def find_config(file: str) -> str:
         return file if is_config else f'{shipped}{colon}{row}'
     if path and os.path.exists(path):
         to_train = command_line([*nplm_command(), 'train', 'text', f'--config.corpus.path={path}'])
-        raise BadInput('--config', f'must be a config ending in .py; to train on a text: {to_train}', value=file)
+        raise BadInput('--config', f'must be a config file (.py); to train on a text, run: {to_train}', value=file)
     known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'presets')
     available = f'available: {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
     raise BadInput('--config', f'no such config; {available}', value=file)
@@ -124,7 +125,7 @@ def find_configs(argv: Sequence[str]) -> list[str]:
 
 
 def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
-    """Checks keys and values of flags, because Absl and ml_collections raise errors that are hard to understand.
+    """Checks the keys and values of flags, because the errors of Absl and ml_collections are hard to understand.
 
     Args:
         argv: The words of the command line, including the contents of flag files.
@@ -170,15 +171,15 @@ def _config_file(argv: Sequence[str]) -> str:
 
 
 def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
-    """Returns the error for a flag that names a component, with the --config that selects the component."""
+    """Returns the error for a flag that names a component. Its message shows how to select it with `--config`."""
     path, _, row = file.partition(':')
     words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
     made = f'{path}:{",".join([*words, name])}'
-    return BadInput(f'--config.{key}', f'must be set by a word of --config: --config={made}', value=name)
+    return BadInput(f'--config.{key}', f'must be selected with --config={made}', value=name)
 
 
 def _describe(parser: Any) -> str:
-    """Describes the values that a parser accepts; '' for any string."""
+    """Describes the values that a parser accepts. Returns '' if it accepts any string."""
     if isinstance(parser, flags.BooleanParser):
         return 'true or false'
     if isinstance(parser, flags.EnumParser):
@@ -190,7 +191,7 @@ def _describe(parser: Any) -> str:
 
 
 def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, shown: str = '') -> None:
-    """Raises BadInput unless a config has the key. The error names the flag, and the prefix `shown` if given."""
+    """Raises BadInput unless a config has the key. The error names the flag and begins with `shown`, if given."""
     if key not in flatten(config):
         problem = unknown_key(key, config_lib.from_config(config)).problem
         raise BadInput(flag, f'{shown}: {problem}' if shown else problem)
@@ -218,7 +219,7 @@ def explain(error: BaseException) -> BadInput:
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config: one line per key, with meaning, allowed values, and the default if it differs.
+    """Formats a resolved config, one key per line, with meanings, allowed values, and defaults that differ.
 
     Args:
         config: The config.

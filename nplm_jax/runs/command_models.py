@@ -1,4 +1,4 @@
-"""Models named on a command line, which share a vocabulary, and tokenization of user texts for them."""
+"""Models that are named on a command line and share a vocabulary, and tokenization of user texts for them."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ class LoadedModels:
         settings: The settings of the runs.
         vocabulary: The vocabulary of all runs.
         models: The models of the runs.
-        mixture: The mixture of the models; the model itself if there is only one.
+        mixture: The mixture of the models, or the model itself if there is only one.
         line_start: The context of the first word of a line.
     """
 
@@ -85,7 +85,7 @@ class LoadedModels:
         return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
-        """Returns the models. Raises BadInput, which names `flag`, unless all of them are back-off models."""
+        """Returns the models. Raises BadInput with the key `flag` unless all of them are back-off models."""
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
@@ -117,7 +117,7 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Returns the words of each text; does not call `unspaced_scripts.join`. Faster than one call per text."""
+        """Returns the tokens of each text without `unspaced_scripts.join`. Faster than one call per text."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
@@ -150,13 +150,13 @@ class LoadedModels:
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
-        """Returns a message with the number and a list of the words outside the vocabulary; empty if there are none."""
+        """Returns a message with the number and a list of out-of-vocabulary words, or '' if there are none."""
         unknown = [word for word in words if word not in self.vocabulary.ids]
         if not unknown:
             return ''
         share, different = f'{len(unknown) / len(words):.1%}', list(dict.fromkeys(unknown))
         more = f' and {len(different) - _MAX_NAMED:,} more' if len(different) > _MAX_NAMED else ''
-        count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary, read as {RARE}'
+        count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary and are read as {RARE}'
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
     def describe_oov(self, share: float, words: str = 'words') -> str:
@@ -164,7 +164,7 @@ class LoadedModels:
         return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
 
     def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
-        """Lists the words outside the vocabulary on stderr, and warns if there are too many.
+        """Lists out-of-vocabulary words on stderr and warns if there are too many.
 
         Args:
             words: The words.
@@ -210,7 +210,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'has corpus.* settings that differ from {folders[0]}; {_import_advice(folders[0])}',
+                f'has other corpus.* settings than {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
@@ -219,7 +219,7 @@ class LoadedModels:
         return estimation.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
-        """Returns the mixture with a spelling model of unknown words. Raises BadInput if no run has one."""
+        """Returns the mixture with a spelling model for unknown words. Raises BadInput if no run has one."""
         refuse_arpa(folders, '--open')
         spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
@@ -234,8 +234,8 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
 
     Args:
         folders: The folders of the runs, packed models, or ARPA files.
-        weights: The mixture weights; see `read_weights`; empty for equal weights.
-        finished: Whether the runs must be finished; otherwise, a checkpoint suffices.
+        weights: The mixture weights, or '' for equal weights; see `read_weights`.
+        finished: Whether the runs must be finished. If False, a checkpoint suffices.
 
     Raises:
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
@@ -272,7 +272,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
         key: The flag that requires run folders.
     """
     for folder in filter(_is_arpa, folders):
-        raise BadInput(key, f'needs a run, not an ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
+        raise BadInput(key, f'requires a run; convert the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
 
 def _is_arpa(folder: str) -> bool:
@@ -281,7 +281,7 @@ def _is_arpa(folder: str) -> bool:
 
 
 def _load(folder: str, finished: bool) -> LoadedModel:
-    """Loads a run like `loading.load`, or an ARPA file, with the same probabilities as KenLM."""
+    """Loads a run like `loading.load`, or loads an ARPA file with the same probabilities as KenLM."""
     if not _is_arpa(folder):
         return loading.load_allowed(folder, before_validation=not finished)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)

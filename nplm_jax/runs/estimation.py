@@ -42,7 +42,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
 
     Args:
         settings: The settings of a count-based model.
-        data: The corpus; converted with `read`.
+        data: The corpus, which is converted with `read`.
         folder: The folder of the run; see `Estimator.fit`.
 
     Raises:

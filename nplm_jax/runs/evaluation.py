@@ -26,7 +26,7 @@ Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
 
 
 def fit_trigram(data: Dataset) -> Trigram:
-    """Fits the interpolated trigram of the paper's mixtures. Returns the trigram and its bins of contexts."""
+    """Fits the interpolated trigram of the paper's mixtures. Returns the trigram and its context bins."""
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
     return mixture.CachedScores(trigram), trigram.bins
 
@@ -44,7 +44,8 @@ def measure(
         model: Any language model.
         data: The corpus.
         settings: The number of words to predict in each split.
-        trigram: Returns the trigram to mix with the model; None for no mixture. Ignored when splits are sampled.
+        trigram: A function that returns the trigram to mix with the model, or None for no mixture. It is ignored if
+            splits are sampled.
         known: Scores already computed in training.
 
     Returns:
@@ -83,14 +84,14 @@ def measure(
 
 
 def _per_unit(scores: Mapping[str, Score], data: Dataset, oov: Mapping[str, float]) -> dict[str, Any]:
-    """Returns `per_unit` of the validation and test texts, by unit and split.
+    """Returns the results of `per_unit` for the validation and test texts, by unit and split.
 
     Texts with out-of-vocabulary words are skipped, because P(<rare>) is not the probability of the actual word.
     """
     numbers: dict[str, dict[str, float]] = {}
     for split, size in data.sizes.items():
         if split in oov and not oov[split]:
-            nll = scores[split].nll_per_word * size.tokens  # an estimate for samples
+            nll = scores[split].nll_per_word * size.tokens  # an estimate if the split is sampled
             for key, number in per_unit(nll, size).items():
                 numbers.setdefault(key, {})[split] = number
     return numbers
@@ -106,11 +107,11 @@ def _describe_sample(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 
 def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> dict[str, dict[str, Any]]:
-    """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
+    """Mixes a model with the interpolated trigram in the three ways of the paper (section 4.2).
 
     Returns:
-        The validation and test perplexity and the weights of the model, for `fixed` (0.5), `learned` (one weight) and
-        `by_frequency` (one weight per bin of the trigram).
+        The validation and test perplexities and the weights of the model for `fixed` (0.5), `learned` (one weight) and
+        `by_frequency` (one weight per context bin of the trigram).
     """
     mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
     return {
@@ -123,7 +124,7 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
 
 
 def predictions_table(model: LanguageModel, data: Dataset) -> str:
-    """Formats the predictions for the last word of each paragraph of a small test set; returns '' for larger ones."""
+    """Formats the predictions for the last word of each paragraph of a small test set. Returns '' for larger sets."""
     if len(data.test) > _MAX_WORDS:
         return ''
     words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)

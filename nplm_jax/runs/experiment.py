@@ -47,15 +47,16 @@ def run(
 ) -> dict[str, Any]:
     """Trains or estimates a model and evaluates it. Resumes the run if its folder exists.
 
-    In multi-process runs every process must call this function. Only the first process writes files and returns
+    In multi-process runs, every process must call this function. Only the first process writes files and returns
     results.
 
     Args:
         config: A ConfigDict such as those in `configs/`, the dictionary of a config.json, or validated settings.
         folder: The folder of the run. A finished run is not trained again.
         command: The command line to record in results.json.
-        data: The corpus, which several runs may share; None loads the corpus of the config.
-        should_prune: Called after each validation except the last; returns whether to stop the run.
+        data: The corpus, which several runs may share, or None to load the corpus of the config.
+        should_prune: A function that returns whether to stop the run. It is called after each validation except the
+            last.
         notes: Notes that were already printed and are not repeated. The notes of this run are added to the set.
 
     Returns:

@@ -32,7 +32,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     Args:
         path: The ARPA file.
         folder: The folder of the new run.
-        vocabulary_of: The folder of a run whose vocabulary and `corpus.*` settings the model adopts; empty to use the
+        vocabulary_of: The folder of a run whose vocabulary and `corpus.*` settings the model adopts, or '' to use the
             vocabulary of the file.
         command: The command line to record in results.json.
 
@@ -68,7 +68,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
 
 
 def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Vocabulary, BackoffModel]:
-    """Reads an ARPA file. Returns settings, vocabulary and model of a run with the vocabulary of the file.
+    """Reads an ARPA file. Returns the settings, vocabulary and model of a run with the vocabulary of the file.
 
     Args:
         path: The file.
@@ -103,11 +103,11 @@ def write_run(
     """Writes a run folder. results.json comes last, because it marks the run as finished.
 
     Args:
-        folder: The folder; created if it does not exist.
+        folder: The folder, which is created if it does not exist.
         settings: The settings to write to config.json.
         vocabulary: The vocabulary.
         model: A count-based model.
-        path: The source of the model, recorded in results.json, which has no perplexities.
+        path: The source of the model, to record in results.json.
         command: The command line.
         files: Files to copy into the folder.
     """

@@ -1,4 +1,4 @@
-"""Loading of existing runs: their model and their corpus."""
+"""Loading of the models and corpora of existing runs."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
     Raises:
         BadInput: The folder contains no run, its files are missing or damaged, its model family is not installed, or it
-            requires a plug-in from a module not in `plugins`; or, for a network, it has not been validated yet, or JAX
-            settings are invalid.
+            requires a plug-in from a module not in `plugins`. For a network, it is also raised if the network has not
+            been validated yet or if JAX settings are invalid.
     """
     with trust(plugins):
         return load_allowed(folder)
@@ -79,7 +79,7 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
         folder: The folder of the student.
 
     Raises:
-        BadInput: A teacher is the student itself, is not finished, or is not a network; or see `load`.
+        BadInput: A teacher is the student itself, is not finished, is not a network, or cannot be loaded.
     """
     if not (value := run_inputs.teacher_of(settings)):
         return []
@@ -127,10 +127,10 @@ def load_network(
         folder: The run folder or the unpacked model.
         settings: The settings of the run.
         words: The vocabulary of the run.
-        before_validation: Whether to return the initial parameters, instead of raising BadInput, before the first
-            validation.
+        before_validation: Whether to return the initial parameters of a network that has not been validated yet,
+            instead of raising BadInput.
     """
-    # Importing Orbax takes a second; count-based models do not need it.
+    # Importing Orbax takes a second, and count-based models do not need it.
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
     from nplm_jax.training import checkpoints  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def example_parameters(
 def _check_memory(folder: pathlib.Path, params: Params) -> None:
     """Raises BadInput if parameters of the given shapes exceed the memory of this machine.
 
-    Checkpoints compress zeros, so even a small folder can declare any size.
+    Checkpoints compress zeros, so a small folder may contain parameters of any size.
     """
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
     memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
@@ -190,11 +190,11 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
-    The corpus is a stream or divided into lines, as the run or the settings read it; see `corpus.context`.
+    The corpus is a stream or divided into lines, depending on `corpus.context`.
 
     Args:
         run: The folder of a run, or settings.
-        tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
+        tokenizer: A tokenizer trained on this corpus, or None to create one from the settings. A run uses its own.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.
@@ -211,7 +211,7 @@ def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> datas
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
-    """Reads the common corpus of existing runs again, in the form that the first run reads.
+    """Reads the common corpus of existing runs again, as a stream or by lines like the first run.
 
     Args:
         settings: The settings of the first run.

@@ -13,7 +13,7 @@ from nplm_jax.utils.untrusted import finite_numbers, read_json
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
-    """Returns the weights of the runs, float64, 1 x M; they sum to one.
+    """Returns the weights of the runs (float64, 1 x M), which sum to one.
 
     Args:
         text: The value of --weights: empty for equal weights, numbers, or the path of a file of `nplm mix`.
@@ -46,5 +46,5 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
     for folder, digest in zip(folders, digests):
         known = f'has no weight for the run {folder}; it has weights for {names}'
         require(digest in learned, '--weights', text, known)
-    require(len(learned) == len(folders), '--weights', text, f'has weights for {len(learned)} runs; pass all: {names}')
+    require(len(learned) == len(folders), '--weights', text, f'has weights for {len(learned)} runs; list all: {names}')
     return [learned[digest] for digest in digests]

@@ -18,7 +18,7 @@ from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.runs import precision_choice
 from nplm_jax.utils.errors import require
 
-# Values of keys that `resolve_auto` replaces when a run starts.
+# The values that `resolve_auto` replaces when a run starts, by key.
 AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}
 
 
@@ -60,7 +60,7 @@ def check_scorer(body: Body, output: OutputLayer) -> None:
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
-    """Replaces the values in `AUTO` by the values for a platform."""
+    """Replaces the values in `AUTO` with the values for a platform."""
     precision = precision_choice.native_precision
     choices: dict[str, Callable[[str], Any]] = {
         'model.precision': precision,

@@ -23,7 +23,7 @@ def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of the packed model of a finished run by member name.
+    """Returns the files to pack from a finished run, by their names in the packed model.
 
     Args:
         folder: The folder of the run.

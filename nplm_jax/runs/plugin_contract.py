@@ -24,7 +24,7 @@ _S = 2
 
 
 def validate(network: Network, extras: Any) -> None:
-    """Checks the return values of the body and the output layer, if one of them is a plug-in.
+    """Checks the return values of the body and the output layer if either is a plug-in.
 
     Args:
         network: The network.
@@ -49,7 +49,7 @@ class _Contract(NamedTuple):
     plugin: Body | OutputLayer
 
     def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Returns the shapes of a function's result. Raises BadInput, which names the member, if the function fails."""
+        """Returns the shapes of a function's result. If the function fails, raises BadInput that names the member."""
         with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
             return jax.eval_shape(function, *args)
 

@@ -11,7 +11,7 @@ import numpy as np
 from nplm_jax.nn import Precision, default_platform, product_precision
 
 _PRECISIONS: tuple[Precision, ...] = ('float32', 'bfloat16')
-MARGIN = 1.3  # minimum speedup for bfloat16; on a processor, bfloat16 gains either less or a factor of two to four
+MARGIN = 1.3  # minimum speedup of bfloat16; on CPUs, the speedup is either smaller or a factor of two to four
 ROUNDS = 7
 SHAPE = 256, 128, 4096  # examples, inputs and words of a product of the output layer, which takes a few milliseconds
 
@@ -26,10 +26,10 @@ def native_precision(platform: str | None = None) -> Precision:
 
 @functools.cache
 def measure(clock: Callable[[], float] = time.process_time) -> Precision:
-    """Returns bfloat16 if its products are faster by `MARGIN`, else float32.
+    """Returns bfloat16 if its products are faster by a factor of more than `MARGIN`, and float32 otherwise.
 
     Args:
-        clock: A function that returns the time in seconds; by default processor time, because wall time depends on
+        clock: A function that returns the time in seconds. The default is processor time, because wall time depends on
             other processes and would make the choice nondeterministic.
     """
     products = {precision: _product(precision) for precision in _PRECISIONS}
@@ -43,7 +43,7 @@ def measure(clock: Callable[[], float] = time.process_time) -> Precision:
 
 
 def _product(precision: str) -> Callable[[], jax.Array]:
-    """Returns a compiled product of factors in a precision, with float32 sums."""
+    """Returns a compiled function that multiplies matrices of a precision and sums in float32."""
     S, D, V = SHAPE
     device = jax.local_devices(backend='cpu')[0]
     factors = [jax.device_put(np.ones(shape, jnp.dtype(precision)), device) for shape in ((S, D), (D, V))]

@@ -34,5 +34,5 @@ def set_up_process(all_cores: bool = False) -> None:
 
 
 def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:
-    """Formats a warning like Python; a DiscountWarning takes one line without source code."""
+    """Formats a warning as Python does, except that a DiscountWarning is one line without source code."""
     return f'{message}\n' if category is DiscountWarning else _FORMAT(message, category, *where, **options)

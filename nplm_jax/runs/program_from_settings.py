@@ -13,7 +13,7 @@ from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
-_MAX_AVERAGED = 2**20  # updates, from which rounding changes the weight of an update in the average by 1%
+_MAX_AVERAGED = 2**20  # with more updates, rounding changes the weight of an update in the average by 1%
 
 
 def make_program(
@@ -37,7 +37,7 @@ def make_program(
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
     """Returns the parameters whose rows are divided over devices, with their padding values; see `MeshSharding`.
 
-    C is excluded, tied or not, because every device reads arbitrary rows of it.
+    C is excluded, even if it is tied, because every device reads arbitrary rows of C.
     """
     names = (name for name in network.tables.words if name != EMBEDDING)
     return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in names)
@@ -46,8 +46,8 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
 def updates_rows(settings: Settings) -> bool:
     """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
 
-    Within a chunk of updates, weight decay and the running average shrink the factors of `DeferredScaling`. If these
-    might underflow, updates are dense.
+    Within a chunk of updates, weight decay and the running average shrink the factors of `DeferredScaling`. If the
+    factors might underflow, updates are dense.
     """
     rule, train = settings.optimizer, settings.train
     smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)

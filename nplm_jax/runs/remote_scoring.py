@@ -1,8 +1,8 @@
 """Scoring of long texts by cluster workers. Results do not depend on the number of workers.
 
-A text is divided into chunks of a fixed number of words. A task reads the file of a chunk, including the preceding
-context of the model, and writes the results for each line. A process loads a model once, from the folders of its runs.
-The files are kept in the folder `scores` of the cache until the results are read.
+A text is divided into chunks of a fixed number of words. Each task reads the file of a chunk, which includes the
+context before the chunk, and writes the results for each line. Each worker process loads the model once, from the
+folders of its runs. The files are kept in the folder `scores` of the cache until the results are read.
 
 Dims: T words of a stream, B contexts, N words of a context.
 """
@@ -52,7 +52,7 @@ class Source(NamedTuple):
 
     Attributes:
         folders: The folders of the runs.
-        weights: The mixture weights of the runs; () for a single run.
+        weights: The mixture weights of the runs, or () for a single run.
         modules: The plug-in modules that may be imported.
         digest: The digest of the model's files and the JAX version.
     """
@@ -70,12 +70,12 @@ class Source(NamedTuple):
 
 
 def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-    """Computes `function(model, *lists)` for independent lines, on the workers if the model is a RemoteModel.
+    """Computes `function(model, *lists)` for independent lines. A RemoteModel computes it on the workers.
 
     Args:
         model: Any language model.
-        function: A module-level function, or a `functools.partial` of one. It returns arrays for each line; all axes
-            except the last must have equal sizes for all lines.
+        function: A module-level function, or a `functools.partial` of one. It returns arrays for each line. Their axes,
+            except the last, must have the same sizes for all lines.
         *lists: Lists of arrays with one element per line. The first list contains the words.
 
     Raises:
@@ -85,9 +85,10 @@ def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> 
 
 
 class RemoteModel(LanguageModel):
-    """A model that scores long texts on `workers.active`, and everything else in this process.
+    """A model that scores long texts on `workers.active` and computes everything else in this process.
 
-    Streams are divided only for models with an order, because other models carry a state through the stream.
+    Streams are divided only if the model has a limited context (`n`), because other models carry a state through the
+    stream.
 
     Attributes:
         n: See `LanguageModel`.
@@ -142,7 +143,7 @@ class RemoteModel(LanguageModel):
     def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
         """Yields the result files of the chunks, computed now or by an earlier interrupted process.
 
-        The files are removed if the block does not raise.
+        The files are removed unless the block raises an exception.
         """
         source = self._source()
         digest = hashlib.sha256(pickle.dumps((source, function)))
@@ -163,7 +164,7 @@ class RemoteModel(LanguageModel):
 
 
 def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the results of a function for the lines of a chunk."""
+    """Applies a function to the lines of a chunk and writes the results."""
     with _loading:  # a worker may have several threads
         model = _load(source)
     results = function(model, *_unpack(file))
@@ -184,7 +185,7 @@ def _load(source: Source) -> LanguageModel:
     with plugins.trust(source.modules):
         if _digest(source.folders) != source.digest:
             names = ', '.join(map(str, source.folders))
-            raise BadInput(names, f'{where} sees different files, or has a different version of JAX')
+            raise BadInput(names, f'{where} sees different files or has a different version of JAX')
         process.set_up_process()
         models = [loading.load(folder).model for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
@@ -214,7 +215,7 @@ def _digest(folders: Sequence[pathlib.Path]) -> str:
 
 
 def _pack(lists: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """Returns the arrays for a file: the concatenated arrays of each list, and their ends."""
+    """Returns the arrays to save: the concatenated arrays of each list, and the end position of each array."""
     packed = {}
     for number, arrays in enumerate(lists):
         packed[f'values_{number}'] = np.concatenate(arrays, axis=-1)
@@ -223,7 +224,7 @@ def _pack(lists: Sequence[Arrays]) -> dict[str, np.ndarray]:
 
 
 def _unpack(file: pathlib.Path) -> list[list[np.ndarray]]:
-    """Returns the lists in a file; the inverse of `_pack`."""
+    """Reads lists that were saved with `_pack`."""
     with np.load(file, allow_pickle=False) as found:
         numbers = range(len(found.files) // 2)
         return [np.split(found[f'values_{number}'], found[f'ends_{number}'][:-1], axis=-1) for number in numbers]

@@ -1,8 +1,8 @@
-"""Record of the inputs of a run in its folder.
+"""Record of a run's inputs in its folder.
 
-The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files that the
-model depends on, named after their config keys. Inputs are compared with the record whenever the run is started or its
-text is read again, and between the processes of a run.
+The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files on which
+the model depends. The copies are named after their config keys. Inputs are compared with the record whenever the run is
+started or its text is read again. The processes of a run also compare their inputs with each other.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ TEXT = 'text'  # key of the text's digest; other digests are keyed by config key
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:
-    """Returns the SHA-256 of each corpus file by path; None for a corpus returned by a plug-in.
+    """Returns the SHA-256 of each corpus file by path, or None if a plug-in returns the corpus.
 
     Raises:
         BadInput: A file is missing or unreadable.
@@ -40,7 +40,7 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of the files and plug-ins that a run depends on, by config key; '' for a missing file."""
+    """Returns the SHA-256 of the files and plug-ins of a run by config key. Missing files have the digest ''."""
     paths = config_lib.user_files(settings)
     if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps a copy of the file with the vocabulary
         paths['corpus.tokens'] = name
@@ -50,12 +50,12 @@ def model_digests(settings: Settings) -> dict[str, str]:
 
 
 def teacher_of(settings: Settings) -> str:
-    """Returns the value of `output.teacher`; '' if the run has no such key."""
+    """Returns the value of `output.teacher`, or '' if the run has no such key."""
     return getattr(settings.output, 'teacher', '')
 
 
 def teacher_digest(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of the teachers' files, keyed by `output.teacher`; '' if a teacher is missing."""
+    """Returns the SHA-256 of the teachers' files with the key `output.teacher`, or '' if a teacher is missing."""
     if not (value := teacher_of(settings)):
         return {}
     try:
@@ -68,7 +68,7 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
     """Returns the SHA-256 of the modules of plug-ins, by config key; see `plugins.digest`.
 
-    Modules of installed packages are skipped: their versions may change, like that of JAX.
+    Modules of installed packages are skipped, because these packages may be upgraded, as JAX may be.
 
     Args:
         settings: The settings of a run.
@@ -81,7 +81,7 @@ def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.C
 
 
 def text_digest(data: Dataset) -> dict[str, str]:
-    """Returns the SHA-256 of a text's words, vocabulary and splits, under TEXT."""
+    """Returns the SHA-256 of a text's words, vocabulary and splits, with the key TEXT."""
     return {TEXT: encoding.identity(data)}
 
 
@@ -92,21 +92,21 @@ def record_inputs(
     files: Mapping[str, str] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Records config, text, vocabulary and model files in the folder of a run, or compares them with the record.
+    """Records the config, text, vocabulary and files of a run in its folder, or compares them with the record.
 
-    Inputs are compared if the run has made progress. config.json is written last and contains the digests of the
-    other files.
+    The inputs are compared if the run has made progress, and recorded otherwise. config.json is written last and
+    contains the digests of the other files.
 
     Args:
         folder: The folder of the run.
         settings: The settings of the run.
         data: The text of the run.
         files: The result of `text_files` before the text was read; None for a text that was not read from files.
-        digests: The results of `model_digests` before the model was created, and of `text_digest`; None computes them
-            from the current files.
+        digests: The digests returned by `text_digest` and by `model_digests`, which is called before the model is
+            created. If None, the digests of the current files are used.
 
     Raises:
-        BadInput: The run was started on another text or with other files, or the folder is not writable.
+        BadInput: The run was started on a different text or with different files, or the folder is not writable.
     """
     digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
     try:
@@ -140,7 +140,7 @@ def refuse_changes(folder: pathlib.Path, difference: str) -> None:
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Describes the first input that differs from the record of a run; '' if none does, or the run has not trained.
+    """Describes the first input that differs from the record of a run. Returns '' if none does or nothing was trained.
 
     Args:
         folder: The folder of the run.
@@ -189,7 +189,7 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
         digests: The digests of the inputs of this process, by key.
 
     Raises:
-        BadInput: The text or a file of this process differs from the first process.
+        BadInput: The text or a file of this process differs from that of the first process.
     """
     for key, (here, there) in multihost.differences_from_primary(digests).items():
         if key == TEXT:

@@ -16,7 +16,7 @@ _MAX_IN_NAME = 40  # maximum characters per value in a folder name
 def safe_folder_name(name: str) -> str:
     """Returns a folder name of ASCII letters, digits, dots, hyphens and underscores.
 
-    If other characters were replaced, the name ends in a digest, which keeps it unique.
+    If any characters were replaced, the name ends in a digest, which keeps it unique.
 
     Examples:
         >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
@@ -34,7 +34,7 @@ def _short_digest(text: str) -> str:
 def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
     """Returns the default name of a run folder: the config name and the overridden keys, such as `brown-mlp9__h_50`.
 
-    The name of a user's text replaces `text`: `novel__h_50` for corpus.path=/home/me/novel.txt.
+    The name of the user's file replaces `text` in the config name: `novel__h_50` for corpus.path=/home/me/novel.txt.
 
     Args:
         config: The config of the run.
@@ -73,7 +73,7 @@ def run_name(overrides: Mapping[str, Any]) -> str:
 
 
 def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the `run_name` of each point of a sweep. Names that would be equal get a digest."""
+    """Returns the `run_name` of each point of a sweep, with a digest if different points would have the same name."""
     names = [run_name(overrides) for overrides in all_overrides]
     digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
     alike: dict[str, set[str]] = {}

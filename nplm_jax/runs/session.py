@@ -59,7 +59,7 @@ class RunSession:
         results: The content of results.json; None until the run is finished.
         training_run: The constants of training; None for a count-based or a finished run.
         store: The checkpoints; None in a process that does not write them.
-        reporter: Receives training events.
+        reporter: The receiver of training events.
     """
 
     settings: Settings
@@ -80,20 +80,20 @@ class RunSession:
         return self.corpus.read(self.settings, self.folder)
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
-        """Adds the newest checkpoint and a remedy to an error message."""
+        """Returns the error with the newest checkpoint and a remedy added to its message."""
         saved = self.store and self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
-        """Evaluates the model, writes results.json and prints the table; does so only in the first process.
+        """Evaluates the model, writes results.json and prints the table. Does nothing except in the first process.
 
         Args:
             trained: The result of training; None for a count-based or a finished run.
             shown: Notes that were already printed and are not repeated. The notes of this run are added to the set.
 
         Returns:
-            The content of `results.json` in the first process; an empty dictionary in others.
+            The content of `results.json` in the first process, and an empty dictionary in other processes.
         """
         if not multihost.is_primary():
             return {}
@@ -220,7 +220,7 @@ def open_session(
             settings = session.settings = workdir.pin_auto_values(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
-            del teachers  # their parameters are on the devices of the run
+            del teachers  # copies of their parameters are on the devices of the run
             session.training_run = dataclasses.replace(made, num_batched=num_batched)
         if primary:
             run_inputs.record_inputs(folder, settings, corpus.data, corpus.files, digests)
@@ -236,9 +236,10 @@ def open_session(
 
 
 def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
-    """Describes how the text or a model file differs from the record of a run; '' if nothing differs.
+    """Describes how the text or a model file differs from the record of a run. Returns '' if nothing differs.
 
-    Words are read only if the digests of the files differ. A missing text is not compared; a note on stderr says so.
+    The words of the text are read only if the digests of its files differ. If the text is missing, a note on stderr
+    says that it was not compared.
 
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.

@@ -10,13 +10,13 @@ from nplm_jax.runs.loading import load_stream
 
 
 class SharedCorpus:
-    """A corpus, as a stream and by lines, and its interpolated trigrams, shared by runs on the same text.
+    """A corpus and its interpolated trigrams, shared by runs on the same text.
 
-    All of them are created lazily.
+    The corpus can be read as a stream or by lines, and each form has a trigram. All of them are created on first use.
     """
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
-        """Creates the object from settings (only `corpus.*` is read) or from a corpus."""
+        """Creates the object from settings, of which only `corpus.*` is read, or from a loaded corpus."""
         self._settings = settings
         self._data = data
         self._by_lines: dataset.Dataset | None = None
@@ -32,7 +32,7 @@ class SharedCorpus:
         """The corpus as a stream."""
         if self._data is not None:
             return self._data
-        _ = self.files  # before reading words: if a file changes in between, the recorded digest must be the older one
+        _ = self.files  # digests come first, so that the digest is the older one if a file changes meanwhile
         return load_stream(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
@@ -43,7 +43,7 @@ class SharedCorpus:
         return self._by_lines
 
     def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
-        """Returns the trigram of the paper's mixtures, and its bins, for a result of `read`."""
+        """Returns the trigram of the paper's mixtures and its context bins for a corpus returned by `read`."""
         if data.by_lines not in self._trigrams:
             self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
         return self._trigrams[data.by_lines]

@@ -1,6 +1,6 @@
-"""Handling of SIGINT and SIGTERM: a request to stop during training, an exception otherwise.
+"""Handling of SIGINT and SIGTERM as a request to stop during training and as an exception otherwise.
 
-Does not import JAX, because launch.py catches `Terminated` before JAX is imported.
+This module does not import JAX, because launch.py catches `Terminated` before JAX is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 
 class Terminated(BaseException):
-    """Raised when SIGTERM arrives outside training."""
+    """An exception raised when SIGTERM arrives outside training."""
 
 
 def raise_on_sigterm() -> None:

@@ -1,4 +1,4 @@
-"""Spelling models of words outside a run's vocabulary. Each is a run over characters, inside the run's folder."""
+"""Spelling models for words outside a run's vocabulary. Each is a run over characters in a subfolder of the run."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # maximum; determines the number of passes over the words
-# Differences from the defaults: a small window network over characters.
+UPDATES = 20_000  # maximum number, which determines the number of passes over the words
+# A small window network over characters, given by its differences from the defaults.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
     'model.m': 24,
@@ -70,7 +70,7 @@ def read_rare_words(folder: Path) -> RareWords:
 
 
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
-    """Raises BadInput for a run whose tokens are subwords, characters or bytes."""
+    """Raises BadInput if the tokens of a run are subwords, characters or bytes."""
     kind = words.tokenizer.kind
     problem = f'corpus.tokens={kind} has no unknown words, so a spelling model is not needed'
     require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
@@ -127,7 +127,7 @@ def prepare(
 
 
 def load(*folders: Path) -> Spelling:
-    """Loads the spelling model of a run, or of the first run that has one. All runs share a vocabulary.
+    """Loads the spelling model of the first run that has one. All runs must share a vocabulary.
 
     Raises:
         BadInput: No run has a spelling model, or its files are damaged.

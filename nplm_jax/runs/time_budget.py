@@ -1,9 +1,10 @@
-"""Choice of a network for a text, a machine and a time budget: `--minutes`, and `minutes` of `nplm_jax.train`.
+"""Choice of a network for a text, a machine and a time budget, as in `nplm train --minutes`.
 
-The function `network(width, passes, words)` of a config file returns the keys of the best known network for a width, a
-number of passes and a number of training words. The program times updates of several widths. It picks the widest
-network that it can train on WORDS_PER_SQUARE * width**2 words, and on every training word at least once, in the given
-time and in at most MAX_PASSES. Texts of fewer than MIN_WORDS training words get a 5-gram.
+The function `network(width, passes, words)` of a config file returns the config keys of the best known network for a
+width, a number of passes and a number of training words. The program times updates of several widths and picks the
+widest network that fits into the time. A network fits if it can be trained on WORDS_PER_SQUARE * width**2 words in at
+most MAX_PASSES passes, and on every training word at least once. For texts of fewer than MIN_WORDS training words, the
+program picks a 5-gram.
 """
 
 import dataclasses
@@ -46,8 +47,8 @@ class Choice:
 
     Attributes:
         minutes: The requested minutes of training.
-        keys: The chosen values by flattened key, without the keys typed by the user.
-        reasons: The measurements and the reasons for the choice, as lines of text.
+        keys: The chosen values by flattened key, without the keys that the user typed.
+        reasons: Lines of text that give the measurements and the reasons for the choice.
     """
 
     minutes: float
@@ -79,7 +80,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
 def check_preset(file: str) -> None:
     """Raises BadInput if the value of --config names a preset whose model `--minutes` would replace.
 
-    Components, such as a body or an optimizer, and words that only change the corpus are allowed.
+    The value may name components, such as a body or an optimizer, and presets that only change the corpus.
     """
     path, _, words = file.partition(':')
     if not words:
@@ -96,7 +97,7 @@ def check_preset(file: str) -> None:
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
-    """Returns the choice recorded in the folder of a run; None if the run has not trained yet.
+    """Returns the choice recorded in the folder of a run, or None if the run has not trained yet.
 
     Args:
         folder: The folder; its contents are untrusted.
@@ -132,7 +133,7 @@ def _are_lines(values: Any) -> bool:
 
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
-    """Returns whether `choose` could have chosen these keys. Records cannot name other components, such as plug-ins."""
+    """Returns whether `choose` could have chosen these keys. Rejects other components, such as plug-ins."""
     length = dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 1)
     for known in ({**network(WIDTHS[0], 1, 1), **length}, _FIVE_GRAM):
         names = {key: value for key, value in keys.items() if isinstance(value, str)}
@@ -143,7 +144,7 @@ def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
 
 
 def _recorded(folder: pathlib.Path) -> bytes:
-    """Returns the bytes of the recorded choice; empty if there is no record."""
+    """Returns the bytes of the recorded choice, or b'' if there is no record."""
     path = folder / MINUTES
     return read_bytes(str(path), path) if path.exists() else b''
 
@@ -206,7 +207,7 @@ def choose(
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
         f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
-        f'Then the evaluation of all validation and test words takes about {time_left}',
+        f'The evaluation of all validation and test words then takes about {time_left}',
     ]
     return Choice(minutes, keys, reasons)
 
@@ -214,11 +215,11 @@ def choose(
 def config_for_budget(
     config: ConfigDict, file: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
-    """Returns the config for a time budget, and the corpus. Reuses the recorded choice of an earlier start.
+    """Returns the config for a time budget, and the corpus. A restarted run keeps its recorded choice.
 
     Args:
         config: The config, with the typed keys.
-        file: The value of --config. The components named by the words after its colon are kept.
+        file: The value of --config. The components named after its colon are kept.
         typed: The values of the keys that the user typed.
         minutes: The training time.
         folder: The folder of the run.

@@ -25,17 +25,17 @@ def train(
     minutes: float | None = None,
     plugins: Sequence[str] = (),
 ) -> LoadedModel:
-    """Trains or estimates a model and evaluates it, like `nplm train`. Notebooks show the learning curve.
+    """Trains or estimates a model and evaluates it, like `nplm train`. Shows the learning curve in notebooks.
 
     Args:
         config: A config and a preset, such as `brown:mlp9`; the path of a config file; or a ConfigDict.
-        workdir: The output folder; None for a folder in `runs/` named after the config and the changed keys. The same
-            call resumes a stopped run, and returns a finished one without training.
+        workdir: The output folder. The default is a folder in `runs/` named after the config and the changed keys.
+            Repeating the call resumes a stopped run and returns a finished one without training.
         changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
-        minutes: The time budget in minutes, for which a network is chosen; see `time_budget`. Requires a config given
-            by its name or path that defines `network`, such as `text` or `brown`.
-        plugins: Modules that may be imported in addition to those in the config, such as those of the models in
-            `output.teacher`.
+        minutes: The time budget in minutes, for which a network is chosen; see `time_budget`. Requires the name or path
+            of a config that defines `network`, such as `text` or `brown`.
+        plugins: Modules that may be imported in addition to those in the config. The models in `output.teacher` may
+            require them.
 
     Returns:
         The trained model with its `folder` and its `results`; see `nplm_jax.load`.
@@ -43,7 +43,7 @@ def train(
     Raises:
         BadInput: The config, the folder, the text or the devices are unusable.
         training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
-        NonFiniteError: A number is not finite.
+        NonFiniteError: A loss, parameter or optimizer state is not finite.
     """
     made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None
     if minutes is not None:

@@ -1,4 +1,4 @@
-"""The widest network that can be trained in a given time on this machine."""
+"""Selection of the widest network that can be trained in a given time on this machine."""
 
 import dataclasses
 import functools
@@ -51,14 +51,14 @@ class Timing(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The number of updates and of validations."""
+    """The numbers of updates and validations that fit into a time budget."""
 
     updates: int
     validations: int
 
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> ConfigDict:
-    """Returns a config with the chosen and the typed keys. Drops chosen keys that its components do not have."""
+    """Returns a config with the chosen and the typed keys. Drops chosen keys that the components do not have."""
     values = flatten(config)
     with config_lib.trusting(values):
         return config_lib.to_config(config_lib.settle(values, {**keys, **typed}, given=typed.keys()))
@@ -67,7 +67,7 @@ def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
     """Returns a `network` that does not set `optimizer.*` if the user typed another optimizer.
 
-    Learning rates of different optimizers differ by orders of magnitude.
+    The chosen learning rate is unsuitable then, because the rates of optimizers differ by orders of magnitude.
     """
 
     def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:
@@ -119,11 +119,11 @@ class Budget:
 
     @property
     def most_updates(self) -> int:
-        """The maximum number of updates: the number in MAX_PASSES."""
+        """The maximum number of updates, which is the number of updates in MAX_PASSES passes."""
         return self.updates(MAX_PASSES)
 
     def settings(self, width: int) -> Settings:
-        """Returns the settings of the network with a width, for one pass."""
+        """Returns the settings of the network of a given width for one pass."""
         return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def plan(self, width: int) -> Plan:
@@ -141,12 +141,12 @@ class Budget:
         return Plan(min(updates, self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
-        """Returns whether the budget covers one epoch at a width and, unless the width is fixed, enough words."""
+        """Returns whether the budget covers one epoch and, unless the width is fixed, enough words for this width."""
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
         return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 
     def choose_width(self) -> int:
-        """Times several widths. Returns the largest timed width that fits into the budget, or else the smallest."""
+        """Times several widths. Returns the largest that fits into the budget, or the smallest if none does."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
@@ -159,7 +159,7 @@ class Budget:
 
 
 def num_valid_words(settings: Settings, data: Dataset) -> int:
-    """Returns the number of words of a validation during training."""
+    """Returns the number of words that each validation during training scores."""
     return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
 
 
@@ -180,7 +180,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         begun = time.perf_counter()
         state, step = run.init_state(), 0
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
-            chunk = run.chunk(state, step)  # new words each time, whose rows are not cached yet
+            chunk = run.chunk(state, step)  # new words each time, because their rows are not cached yet
             state, nll_S = step_lib.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
             seconds.append(time.perf_counter() - begun - sum(seconds))
@@ -192,6 +192,6 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             begun = time.perf_counter()
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
-    # Median: a brief slowdown must not skew the estimate.
+    # A brief slowdown does not skew the median.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
     return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)

@@ -37,7 +37,7 @@ _MAX_SHOWN = 100  # maximum characters of a value in a message
 
 
 class FolderInUse(BadInput):
-    """Raised if another process holds the lock of a folder."""
+    """An error raised if another process holds the lock of a folder."""
 
 
 def check_path(folder: pathlib.Path) -> None:
@@ -62,8 +62,8 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. They may differ from those of the folder in `parallel.*` and in keys that
-            have their value in AUTO. A run that has not trained yet may restart with any settings.
+        settings: The settings of the run. They may differ from the recorded settings in `parallel.*` and in keys that
+            have the value in AUTO. A run that has not trained yet may restart with any settings.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be created or used.
@@ -75,7 +75,7 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
             # Files that a killed start may have left behind.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *user_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
-                raise BadInput('--workdir', 'is not empty and not a run; choose another folder', value=folder)
+                raise BadInput('--workdir', 'is neither empty nor a run folder; choose another folder', value=folder)
             return
         record = _read_record(folder, remedy='; delete the folder or choose another --workdir')
         if not has_trained(folder):
@@ -85,7 +85,7 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
-    # For keys with their value in AUTO, `pin_auto_values` uses the recorded value.
+    # `pin_auto_values` uses the recorded values of keys that have the value in AUTO.
     different = [k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))]
     if different:
         differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
@@ -97,7 +97,7 @@ def _show(value: Any) -> str:
 
 
 def has_trained(folder: pathlib.Path) -> bool:
-    """Returns whether a run has made progress: whether it has a checkpoint, a model or results."""
+    """Returns whether a run has made progress, which means that it has a checkpoint, a model or results."""
     checkpoints = folder / 'checkpoints'
     saved = checkpoints.iterdir() if checkpoints.is_dir() else ()
     is_finished = any((folder / name).exists() for name in (catalog.RESULTS, storage.MODEL_FILE))
@@ -105,10 +105,10 @@ def has_trained(folder: pathlib.Path) -> bool:
 
 
 def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Replaces the values in AUTO by the recorded values of a started run, or by those for this machine.
+    """Replaces the values in AUTO with the recorded values of a started run, or with those for this machine.
 
-    The first process decides for all processes, and the machine on which a run was started decides for all restarts,
-    which keeps its numerics. Every process must call this function.
+    All processes use the values of the first process. Restarted runs keep the values of the machine on which they were
+    started, which preserves their numerics. Every process must call this function.
 
     Args:
         folder: The folder of the run.
@@ -130,7 +130,7 @@ def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, pla
 
 
 def give_another(folder: pathlib.Path) -> str:
-    """Returns the advice to choose another folder, with an unused name."""
+    """Returns advice to choose another folder, and suggests an unused name."""
     free = next(path for i in itertools.count(2) if not os.path.lexists(path := f'{folder}-{i}'))
     return f'choose another folder, such as --workdir={shlex.quote(free)}'
 
@@ -161,7 +161,7 @@ def _read_config(folder: pathlib.Path) -> Settings:
 def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
     """Returns the settings in config.json without importing plug-ins. See `_read_json` for `remedy`."""
     record = _read_json(folder / CONFIG, remedy)
-    try:  # also fails for undamaged folders written by another version or without their plug-in
+    try:  # also fails if the folder was written by another version or its plug-in is missing
         return from_record(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
@@ -227,7 +227,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def describe_failure(error: OSError, folder: pathlib.Path) -> str:
-    """Describes a failure in the folder of a run; returns '' for errors from elsewhere, such as a plug-in."""
+    """Describes a failure in the folder of a run. Returns '' for errors from elsewhere, such as from a plug-in."""
     if isinstance(error, Resumable):
         return str(error)
     files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
@@ -240,7 +240,7 @@ def describe_failure(error: OSError, folder: pathlib.Path) -> str:
 def check_config(settings: Settings) -> None:
     """Compares the settings of all processes of a run. Every process must call this function.
 
-    Paths of texts may differ between machines; `check_inputs` compares the texts.
+    Paths of texts may differ between machines and are skipped. The function `check_inputs` compares the texts.
 
     Args:
         settings: The settings of this process.
@@ -253,5 +253,5 @@ def check_config(settings: Settings) -> None:
         shown = first_few([f'{k}={_show(here)}, not {_show(there)}' for k, (here, there) in different.items()])
         raise BadInput(
             '--distributed',
-            f'the config differs from the config of the first process ({shown}); all processes need one config',
+            f'the config differs from the config of the first process ({shown}); all processes need the same config',
         )

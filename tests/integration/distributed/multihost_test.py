@@ -79,7 +79,7 @@ def test_a_folder_that_the_first_process_refuses_ends_all_at_once(tmp_path):
     (tmp_path / 'run').mkdir()
     (tmp_path / 'run' / 'thesis.txt').touch()
     first, second = start_two(tmp_path / 'run', (*SENTENCES, '--heartbeat=100'))
-    for process, message in ((first, 'is not empty and not a run'), (second, 'the first process rejected this run')):
+    for process, message in ((first, 'is neither empty nor a run'), (second, 'the first process rejected this run')):
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 2 and len(stderr.splitlines()) == 1 and message in stderr, stderr
 

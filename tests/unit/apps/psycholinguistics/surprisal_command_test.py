@@ -140,7 +140,7 @@ def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
     arguments = [folders / 'network', f'--table={tmp_path / "in.csv"}', '--item=nr,condition', '--sentence=text']
     rows, stderr = surprisal(*arguments)
     assert [row['word'] for row in rows] == ['I', 'like', 'dog,', 'I', 'hate', 'milk']
-    unknown = '1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,'
+    unknown = '1 of 7 words (14.3%) are not in the vocabulary and are read as <rare>: ,'
     assert stderr == [unknown, describe_oov(1 / 7), 'items: 2, words: 6']
     assert [row['rt'] for row in rows] == ['3,5'] * 3 + ['4,5'] * 3
     text, _ = surprisal(folders / 'network', text='I like dog,\nI hate milk')
