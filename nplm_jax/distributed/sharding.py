@@ -25,7 +25,7 @@ class MeshSharding:
 
     Without a mesh, all arrays are on one device: `shard` and `put` move arrays to it, and `replicate` and
     `unshard` return them unchanged. The module `mapping` maps functions over devices, and the module `constraints`
-    constrains the sharding of arrays inside jit.
+    constrains arrays inside jit.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both; None for a single device.
@@ -42,7 +42,7 @@ class MeshSharding:
 
     @property
     def devices(self) -> list[jax.Device]:
-        """The devices of the mesh; without a mesh, JAX's default local device."""
+        """The devices of the mesh, or the first local device if there is no mesh."""
         return jax.local_devices()[:1] if self.mesh is None else self.mesh.devices.flatten().tolist()
 
     @property

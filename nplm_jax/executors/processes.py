@@ -61,7 +61,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @functools.cache
 def _end_tracker_at_exit() -> None:
-    """Stops multiprocessing's resource tracker when this process exits, because it might otherwise run longer."""
+    """Stops multiprocessing's resource tracker when this process exits. Otherwise, the tracker may run longer."""
     util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources to it
 
 

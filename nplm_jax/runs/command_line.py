@@ -1,4 +1,7 @@
-"""Support for --config: config files, one-line errors, and the resolved config as text. Does not import JAX."""
+"""Support for --config: config files, one-line errors, and the resolved config as text.
+
+This module does not import JAX.
+"""
 
 import inspect
 import itertools
@@ -211,7 +214,7 @@ def explain(error: BaseException) -> BadInput:
     if isinstance(error, flags.UnrecognizedFlagError):
         known = [*flags.FLAGS, *(f'config.{key}' for key in flatten(config_lib.default_config()))]
         near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
-        lists = '--help lists flags, --print_config lists config keys'
+        lists = '--help lists the flags, and --print_config lists the config keys'
         return BadInput(f'--{error.flagname}', f'unknown flag; {lists}{near}')
     if isinstance(error, flags.CantOpenFlagFileError) and isinstance(error.__context__, OSError):
         return BadInput('--flagfile', f'cannot be read ({error.__context__.strerror})', error.__context__.filename)

@@ -66,7 +66,7 @@ class LoadedModels:
         return [*mixtures, *zip(self.names, self.models)]
 
     def by_name(self) -> dict[str, LoadedModel]:
-        """Returns each model with its settings and the vocabulary, by the name of its run."""
+        """Returns the models by the names of their runs, each with its settings and the vocabulary."""
         rows = zip(self.names, self.settings, self.models)
         return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
@@ -117,7 +117,7 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Returns the tokens of each text without `unspaced_scripts.join`. Faster than one call per text."""
+        """Tokenizes texts together, which is faster than one by one. Does not call `unspaced_scripts.join`."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
@@ -131,14 +131,14 @@ class LoadedModels:
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of each line of a text whose line ends are tokens."""
+        """Returns the tokens of each line of a text in which line ends are tokens."""
         tokens = self.tokenize(text, kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]
         return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a prompt. Lists unknown words on stderr; raises BadInput if all are unknown."""
+        """Returns the words of a prompt. Lists unknown words on stderr. Raises BadInput if all words are unknown."""
         require(is_unicode(text), '--prompt', text, 'is not UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
@@ -168,9 +168,9 @@ class LoadedModels:
 
         Args:
             words: The words.
-            is_measured: Whether the words are scored; the words of a prompt are not.
+            is_measured: Whether the words are scored. The words of a prompt are not.
         """
-        if self.vocabulary.tokenizer.is_lossless:  # has no unknown words
+        if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
         share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
         warning = self.describe_oov(share) if is_measured else ''
@@ -198,7 +198,7 @@ class LoadedModels:
             print(warning, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs, line by line if any of them reads lines.
+        """Reads the corpus of these runs, line by line if any run reads lines.
 
         Raises:
             BadInput: The runs have different corpora, or the text has changed.

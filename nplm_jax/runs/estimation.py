@@ -28,11 +28,11 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
         folder: The folder for the unnamed file of a large stream; None for the system's temporary folder.
 
     Raises:
-        BadInput: `<p>` is not in the vocabulary.
+        BadInput: The run reads lines, but `<p>` is not in the vocabulary.
     """
     if data.by_lines or not reads_lines(settings, data):
         return data
-    problem = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; set corpus.context=stream otherwise'
+    problem = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; otherwise, set corpus.context=stream'
     require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
     return lines.by_lines(data, SharedScratch(folder))
 

@@ -100,7 +100,7 @@ def write_run(
     command: str,
     files: Sequence[pathlib.Path],
 ) -> None:
-    """Writes a run folder. results.json comes last, because it marks the run as finished.
+    """Writes a run folder. results.json is written last, because it marks the run as finished.
 
     Args:
         folder: The folder, which is created if it does not exist.

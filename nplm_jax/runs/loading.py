@@ -194,7 +194,8 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
     Args:
         run: The folder of a run, or settings.
-        tokenizer: A tokenizer trained on this corpus, or None to create one from the settings. A run uses its own.
+        tokenizer: A tokenizer trained on this corpus, or None to create one from the settings. It is ignored if `run`
+            is a folder, because a run has its own tokenizer.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.

@@ -1,4 +1,4 @@
-"""Members of a packed model: the files of a finished run that are required to use its model."""
+"""Selection of the files of a finished run to include in a packed model."""
 
 import pathlib
 

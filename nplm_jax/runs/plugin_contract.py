@@ -49,7 +49,7 @@ class _Contract(NamedTuple):
     plugin: Body | OutputLayer
 
     def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Returns the shapes of a function's result. If the function fails, raises BadInput that names the member."""
+        """Returns the shapes of a function's result. Raises BadInput with the member's name if the function fails."""
         with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
             return jax.eval_shape(function, *args)
 

@@ -1,4 +1,4 @@
-"""Precision of matrix products on this machine, measured once per process. A run records it when it starts."""
+"""Precision of matrix products on this machine, measured once per process. Each run records it when it starts."""
 
 import functools
 import time

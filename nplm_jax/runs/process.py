@@ -1,4 +1,4 @@
-"""Set-up of a process before JAX starts."""
+"""Setup of a process before JAX starts."""
 
 import os
 import warnings
@@ -27,7 +27,7 @@ def set_up_process(all_cores: bool = False) -> None:
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
         jax.config.update('jax_num_cpu_devices', num_processors())
     logging.set_verbosity(logging.WARNING)  # Orbax is verbose at the INFO level
-    logging.get_absl_logger().addFilter(jax_settings.is_not_orbax)  # CheckpointStore raises these errors
+    logging.get_absl_logger().addFilter(jax_settings.is_not_orbax)  # CheckpointStore raises the errors that Orbax logs
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
     warnings.formatwarning = _format_warning

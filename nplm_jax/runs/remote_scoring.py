@@ -114,7 +114,7 @@ class RemoteModel(LanguageModel):
         return [log_p_T for (log_p_T,) in map_lines(self, _score_lines, lines)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`. Computed in this process."""
+        """See `LanguageModel.next_word`. This process computes the result."""
         return self._model.next_word(contexts_BxN)
 
     def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
@@ -196,7 +196,7 @@ def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
 
 
 def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: Arrays) -> list[Arrays]:
-    """Applies a method to the words of each chunk that follow its context; `contexts` has the context sizes."""
+    """Applies a method to the words after the context of each chunk. `contexts` contains the context sizes."""
     return [(getattr(model, method)(chunk, Span(int(size[0]), len(chunk))),) for chunk, size in zip(chunks, contexts)]
 
 

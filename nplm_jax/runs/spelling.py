@@ -63,9 +63,7 @@ def read_rare_words(folder: Path) -> RareWords:
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
-        raise BadInput(
-            'RUN', f'no {empty[0]} word is outside the vocabulary ({counts}); nothing to spell', value=str(folder)
-        )
+        raise BadInput('RUN', f'the {empty[0]} split has no word outside the vocabulary ({counts})', value=str(folder))
     return RareWords(settings, known, words)
 
 
@@ -88,7 +86,7 @@ def train(
         folder: The folder of the run.
         rare: The result of `read_rare_words`.
         seed: The random seed.
-        command: The command recorded in the results.
+        command: The command to record in the results.
         changes: Values by flattened key that override NETWORK.
 
     Raises:

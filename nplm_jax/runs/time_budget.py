@@ -119,7 +119,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     except (AttributeError, TypeError, BadInput):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, as at the start of the run in {folder}; or choose another --workdir'
+    allowed = f'must be {choice.minutes:g}, as when the run in {folder} was started; or choose another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -225,8 +225,8 @@ def config_for_budget(
         folder: The folder of the run.
 
     Raises:
-        BadInput: See `check_flags`, `check_preset`, `load_network`, `read_choice` and `choose`; or the folder or the
-            text is unusable.
+        BadInput: The folder or the text is unusable. See also `check_flags`, `check_preset`, `load_network`,
+            `read_choice` and `choose`.
     """
     path, _, words = file.partition(':')
     typed = {**typed, **components_among(config, words)}

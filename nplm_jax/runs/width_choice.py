@@ -67,7 +67,8 @@ def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
     """Returns a `network` that does not set `optimizer.*` if the user typed another optimizer.
 
-    The chosen learning rate is unsuitable then, because the rates of optimizers differ by orders of magnitude.
+    The learning rate of `network` would not suit that optimizer, because learning rates of different optimizers differ
+    by orders of magnitude.
     """
 
     def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:

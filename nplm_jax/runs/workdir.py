@@ -148,7 +148,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
 def _read_config(folder: pathlib.Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
-        what = 'must be a run folder, not a file' if folder.is_file() else 'no run was started there'
+        what = 'must be a run folder, not a file' if folder.is_file() else 'no run was started in this folder'
         raise BadInput(folder, what)
     settings = _read_record(folder)
     try:
@@ -196,7 +196,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     ensure_folder(folder, settings)
     with locked(folder):
         try:
-            ensure_folder(folder, settings)  # again: another process may have claimed the folder in the meantime
+            ensure_folder(folder, settings)  # check again, because another process may have claimed it
             yield
         finally:
             if is_new and not any(path.name != '.lock' for path in folder.glob('*')):
