@@ -1,8 +1,8 @@
 """A resumable task queue on a shared file system.
 
-Each task writes to a temporary folder and renames the folder when the task is complete.
-Partial results of killed workers are never used. If two workers run the same task, the first result is kept. A
-restarted job runs only the unfinished tasks.
+Each task writes to a temporary folder and renames the folder when the task is complete. The final name marks the task
+as done, so partial results of killed workers are never used. If two workers run the same task, the first result is
+kept. A restarted job runs only the unfinished tasks.
 """
 
 import contextlib
