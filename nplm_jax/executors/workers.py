@@ -31,7 +31,7 @@ class Workers(Protocol):
         ...
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """Calls `function` once in each remote process and returns the results. Its exceptions propagate."""
+        """Calls `function` once in each remote process and returns the results. Exceptions of `function` propagate."""
         ...
 
 

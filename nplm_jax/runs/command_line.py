@@ -34,7 +34,7 @@ _PARSERS: dict[type, flags.ArgumentParser[Any]] = {
 
 
 def load_config(file: str) -> ConfigDict:
-    """Loads a config, which can be modified and passed to `train`.
+    """Loads a config that you can modify and pass to `train`.
 
     Args:
         file: The value of `--config`: the name of a config of this package or the path of a config file, optionally
@@ -99,7 +99,7 @@ def find_config(file: str) -> str:
     """Resolves the name of a config of this package to its path and keeps the preset after a colon.
 
     Raises:
-        BadInput: There is no such config, or the file does not end in `.py`. The function executes no file.
+        BadInput: There is no such config, or the file does not end in `.py`. Such a file is not executed.
     """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)

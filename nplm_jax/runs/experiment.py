@@ -21,7 +21,7 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Validates the types, ranges, names, keys and compatible components of a config, and freezes it.
+    """Checks the types, ranges, names, keys and component combinations of a config, and freezes it.
 
     Args:
         config: A ConfigDict, such as one from `configs/`, or the dictionary of a config.json. Settings are returned

@@ -13,7 +13,7 @@ from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
-_MAX_AVERAGED = 2**20  # with more updates, rounding changes the weight of an update in the average by 1%
+_MAX_AVERAGED = 2**20  # at this number of updates, rounding changes the weight of an update in the average by 1%
 
 
 def make_program(

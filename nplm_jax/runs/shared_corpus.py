@@ -32,7 +32,7 @@ class SharedCorpus:
         """The corpus as a stream."""
         if self._data is not None:
             return self._data
-        _ = self.files  # digests come first, so that the digest is the older one if a file changes meanwhile
+        _ = self.files  # compute digests first: if a file changes meanwhile, the recorded digest must be the older one
         return load_stream(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
