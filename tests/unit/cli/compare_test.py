@@ -298,3 +298,20 @@ def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_pa
         assert entry['bits_per_byte'] == pytest.approx(-line.log10_p_T.sum() * math.log2(10) / 13)
     (header, _, *rows), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}')
     assert 'text bits/byte' in header and '\n'.join(rows).count(' *') >= 1
+
+
+def test_a_text_that_the_words_of_a_run_change_is_not_compared(same_text, nplm_command, tmp_path):
+    choices = {'corpus.path': str(same_text / 'text.txt'), 'corpus.tokens': 'whitespace', 'corpus.min_count': 1}
+    changes = {'corpus.boundary_tokens': False, 'model.family': 'add_delta', 'model.n': 2}
+    experiment.run(config_lib.override(text_config.get_config(), choices | changes), tmp_path / 'lower')
+    runs = tmp_path / 'lower', same_text / 'bytes'
+    for text, is_kept in (('the dog sat .\n', True), ('The dog sat .\n', False), ('<s> the dog sat .\n', False)):
+        (tmp_path / 'text').write_text(text)
+        flag = f'--text={tmp_path / "text"}'
+        (output,), stderr = nplm_command('compare', *runs, flag, '--json')
+        lower, _ = json.loads(output)['text']
+        assert lower['oov'] == 0 and (lower['bits_per_byte'] is not None) == is_kept
+        assert any(line.startswith('lower: no bits per byte') for line in stderr) != is_kept
+        (header, _, *rows), _ = nplm_command('compare', *runs, flag)
+        column = [cells(row)[cells(header).index('text bits/byte')] for row in rows[:2]]
+        assert ('*' in ''.join(column)) == is_kept
