@@ -315,3 +315,17 @@ def test_a_text_that_the_words_of_a_run_change_is_not_compared(same_text, nplm_c
         (header, _, *rows), _ = nplm_command('compare', *runs, flag)
         column = [cells(row)[cells(header).index('text bits/byte')] for row in rows[:2]]
         assert ('*' in ''.join(column)) == is_kept
+
+
+def test_a_text_of_which_runs_count_other_words_is_not_compared(nplm_command, tmp_path):
+    (tmp_path / 'text').write_text('the cat sat, the dog ran.\n' * 3)
+    choices = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text'))
+    changes = {'corpus.boundary_tokens': False, 'model.family': 'add_delta', 'model.n': 2}
+    for name, row in (('words', {'corpus.min_count': 1}), ('bytes', {})):
+        config = config_lib.override(text_config.get_config(), choices | changes | {'corpus.tokens': name} | row)
+        experiment.run(config, tmp_path / name)
+    runs = tmp_path / 'words', tmp_path / 'bytes'
+    sizes = [recorded(run)['sizes']['test'] for run in runs]
+    assert [(size['words'], size['utf8_bytes']) for size in sizes] == [(24, 84), (18, 78)]
+    rows, (warning,) = nplm_command('compare', *runs)
+    assert 'bits/byte' in rows[0] and '*' not in '\n'.join(rows) and ', nor ' in warning
