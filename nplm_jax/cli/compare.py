@@ -27,7 +27,7 @@ from typing import Any
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.text_checks import MAX_OOV
-from nplm_jax.data.tokenizers.token_text import spells
+from nplm_jax.data.tokenizers.token_text import keeps_letters
 from nplm_jax.inference import scoring
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.reporting import catalog, run_table
@@ -85,7 +85,7 @@ def _advise(runs: Sequence[Run]) -> str:
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are bits per byte, because the test texts differ or have no digest'
+        return ', nor are bits per byte, because the test texts or their sizes differ or no digest is recorded'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return (
         f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
@@ -133,10 +133,13 @@ def score_text(
     for name, models, model, cut in scored:
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
-        is_exact = not total.oovs and spells(models.vocabulary.tokenizer, zip(lines, cut))
+        is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(lines, cut))
         bits = -total.log10_p * math.log2(10) / num_bytes if is_exact else None
         numbers = {'perplexity': total.perplexity, 'bits_per_byte': bits, 'oov': total.oovs / total.tokens}
         scores[name] = {'name': name, **numbers}
+    changed = [name for name, score in scores.items() if score['bits_per_byte'] is None and not score['oov']]
+    if changed and not same:
+        print(f'{", ".join(changed)}: no bits per byte, because the tokens change the text', file=sys.stderr)
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
     if len(folders) > 1 and not is_known:
         print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)

@@ -58,7 +58,7 @@ from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import TextSize
 from nplm_jax.data.encoding import measure
-from nplm_jax.data.tokenizers.token_text import spells
+from nplm_jax.data.tokenizers.token_text import keeps_letters
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.wikitext2 import mark_rare
 from nplm_jax.data.word_stream import WordStream
@@ -255,7 +255,7 @@ def summarize(
         ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
-    if not (is_spelled := spells(tokenizer, zip(texts, words))):
+    if not (is_spelled := keeps_letters(tokenizer, zip(texts, words), any_form=True)):
         print('the tokens do not spell the text; numbers per word, character and byte are omitted', file=sys.stderr)
     if is_spelled and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)

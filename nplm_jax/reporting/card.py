@@ -9,6 +9,7 @@ from nplm_jax.config import plugins
 from nplm_jax.config.settings import LOADED_PLUGINS, plugin_modules
 from nplm_jax.data import corpora
 from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.reporting.catalog import Run
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import markdown_table
@@ -80,7 +81,7 @@ def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
 
 
 def _unit(run: Run) -> str:
-    return 'words' if run.values['corpus.tokens'] in ('words', 'whitespace') else 'tokens'
+    return 'words' if isinstance(run.settings.corpus.tokenizer, WordTokenizer) else 'tokens'
 
 
 def _sizes(results: Mapping[str, Any]) -> str:

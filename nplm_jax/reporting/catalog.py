@@ -120,10 +120,14 @@ class Run:
     def has_test_text_of(self, other: 'Run') -> bool:
         """Returns whether two runs have the same test text, regardless of tokenization.
 
-        Returns False if a digest is not recorded.
+        Returns False if a digest is not recorded. Digests do not cover whitespace, so recorded sizes must also agree:
+        the numbers of words are equal, and the numbers of bytes differ by at most 1%.
         """
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
-        return bool(digests[0]) and digests[0] == digests[1]
+        sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
+        words, num_bytes = ([size[key] or 0 for size in sizes if key in size] for key in ('words', 'utf8_bytes'))
+        is_one_size = len({*words}) < 2 and max(num_bytes, default=0) <= 1.01 * min(num_bytes, default=0)
+        return bool(digests[0]) and digests[0] == digests[1] and is_one_size
 
     @property
     def _corpus(self) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, normalize
 
 _SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
+_MARKS = re.compile(r'[^\w<>]+')  # not < and >, by which <number> differs from `number`
 
 
 class TokenSize(NamedTuple):
@@ -63,6 +64,32 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
     utf8 = functools.cache(tokenizer.utf8)
     known = ((text, tokens) for text, tokens in texts if RARE not in tokens)
     return all(b''.join(map(utf8, tokens)).split() == text.encode().split() for text, tokens in known)
+
+
+def keeps_letters(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]], any_form: bool = False) -> bool:
+    """Returns whether the tokens of a user's texts have the letters of the texts, in Unicode's normal form NFC.
+
+    Otherwise, the probability of the tokens is not the probability of the text. Tokenizers of words may lower-case
+    words, replace numbers and proper nouns, respell quotation marks, and skip marks such as <s>.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: Texts and their tokens.
+        any_form: Whether to ignore case, punctuation and compatible characters (NFKC) if the tokenizer is lossless or
+            its vocabulary is counted in the corpus.
+    """
+    if tokenizer.is_lossless:
+        return any_form or all(tokenizer.normalize(text) in (text, normalize(text)) for text, _ in texts)
+    if tokenizer.tokens is not None:
+        return spells(tokenizer, texts)
+    letters_of = functools.cache(functools.partial(letters, tokenizer))
+
+    def form(text: str) -> str:
+        text = normalize(''.join(text.split()))
+        return _MARKS.sub('', text.casefold()) if any_form else text
+
+    spelled = ((text, b''.join(map(letters_of, tokens)).decode(errors='surrogateescape')) for text, tokens in texts)
+    return all(form(text) == form(found) for text, found in spelled)
 
 
 def show(tokenizer: Tokenizer, token: str) -> str:

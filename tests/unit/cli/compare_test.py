@@ -299,3 +299,34 @@ def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_pa
         assert entry['bits_per_byte'] == pytest.approx(-line.log10_p_T.sum() * math.log2(10) / 13)
     (header, _, *rows), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}')
     assert 'text bits/byte' in header and '\n'.join(rows).count(' *') >= 1
+
+
+def test_a_text_that_the_words_of_a_run_change_is_not_compared(same_text, nplm_command, tmp_path):
+    choices = {'corpus.path': str(same_text / 'text.txt'), 'corpus.tokens': 'whitespace', 'corpus.min_count': 1}
+    changes = {'corpus.boundary_tokens': False, 'model.family': 'add_delta', 'model.n': 2}
+    experiment.run(config_lib.override(text_config.get_config(), choices | changes), tmp_path / 'lower')
+    runs = tmp_path / 'lower', same_text / 'bytes'
+    for text, is_kept in (('the dog sat .\n', True), ('The dog sat .\n', False), ('<s> the dog sat .\n', False)):
+        (tmp_path / 'text').write_text(text)
+        flag = f'--text={tmp_path / "text"}'
+        (output,), stderr = nplm_command('compare', *runs, flag, '--json')
+        lower, _ = json.loads(output)['text']
+        assert lower['oov'] == 0 and (lower['bits_per_byte'] is not None) == is_kept
+        assert any(line.startswith('lower: no bits per byte') for line in stderr) != is_kept
+        (header, _, *rows), _ = nplm_command('compare', *runs, flag)
+        column = [cells(row)[cells(header).index('text bits/byte')] for row in rows[:2]]
+        assert ('*' in ''.join(column)) == is_kept
+
+
+def test_a_text_of_which_runs_count_other_words_is_not_compared(nplm_command, tmp_path):
+    (tmp_path / 'text').write_text('the cat sat, the dog ran.\n' * 3)
+    choices = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text'))
+    changes = {'corpus.boundary_tokens': False, 'model.family': 'add_delta', 'model.n': 2}
+    for name, row in (('words', {'corpus.min_count': 1}), ('bytes', {})):
+        config = config_lib.override(text_config.get_config(), choices | changes | {'corpus.tokens': name} | row)
+        experiment.run(config, tmp_path / name)
+    runs = tmp_path / 'words', tmp_path / 'bytes'
+    sizes = [recorded(run)['sizes']['test'] for run in runs]
+    assert [(size['words'], size['utf8_bytes']) for size in sizes] == [(24, 84), (18, 78)]
+    rows, (warning,) = nplm_command('compare', *runs)
+    assert 'bits/byte' in rows[0] and '*' not in '\n'.join(rows) and ', nor ' in warning

@@ -272,6 +272,14 @@ def test_marks_in_a_text_are_skipped_and_unknown_symbols_are_unknown_words(folde
         assert [line['log10_p'] for line in lines] == [line['log10_p'] for line in expected['lines']]
 
 
+@pytest.mark.parametrize('text, is_kept', [('I Like dog', True), ('<s> i like dog </s>', False)])
+def test_numbers_per_byte_are_of_a_text_whose_words_are_all_scored(text, is_kept, folders, call):
+    (output,), stderr = call(text, folders / 'network', '--summary', '--json')
+    scored = json.loads(output)
+    assert scored['oovs'] == 0 and scored['tokens'] == 3
+    assert ('bits_per_byte' in scored) == is_kept and len(stderr) == (not is_kept)
+
+
 def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(folders, call):
     text = 'i like dog\n\ni love zzz'
     output, _ = call(text, folders / 'network', '--format=sota_lm')

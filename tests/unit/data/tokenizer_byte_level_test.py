@@ -21,6 +21,7 @@ from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
+from nplm_jax.data.tokenizers.token_text import keeps_letters
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, run_inputs
@@ -146,6 +147,7 @@ def test_a_form_of_unicode_is_applied_before_the_text_is_cut():
     for form, expected in (('none', text), ('nfc', 'é ﬁ'), ('nfkc', 'é fi')):
         tokenizer = ByteTokenizer(normalization=form)
         assert tokenizer.decode(cutting.tokenize(tokenizer, [text])[0]) == expected
+        assert keeps_letters(tokenizer, [(text, cutting.tokenize(tokenizer, [text])[0])]) == (form != 'nfkc')
         hf = tokenizer.to_hf({t: i for i, t in enumerate(tokenizer.tokens)})
         assert hf.encode(text, add_special_tokens=False).tokens == cutting.tokenize(tokenizer, [text])[0]
 

@@ -7,6 +7,7 @@ from configs import ap_news as ap_news_config
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers import proper_nouns as finding
+from nplm_jax.data.tokenizers.token_text import keeps_letters
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer, is_number, reading
 from nplm_jax.runs import experiment
@@ -187,3 +188,25 @@ def test_a_capital_after_a_mark_in_the_text_opens_a_sentence():
     text = TextChunk('<s> The cat sat . </s>\n\n<s> She saw the cat , and Smith . </s>', True)
     tokenizer = WordTokenizer('words', proper_nouns=True).learn([lambda: [text]], map)
     assert tokenizer.names == ('smith',)
+
+
+@pytest.mark.parametrize(
+    'text, is_exact, is_similar',
+    [
+        ('the  cat\n', True, True),
+        ('cafe\u0301', True, True),
+        ('The cat', False, True),
+        ('İ', False, True),
+        ('the “cat', False, True),
+        ('the 7', False, False),
+        ('Zoe', False, False),
+        ('the proper <proper>', True, True),
+        ('<s> the cat </s>', False, False),
+        ('the <unk>', True, True),
+    ],
+)
+def test_words_that_were_changed_do_not_keep_the_letters_of_a_text(text, is_exact, is_similar):
+    tokenizer = WordTokenizer('words', numbers=True, proper_nouns=True, names=('zoe',))
+    (words,) = cutting.tokenize(tokenizer, [text], {'the', 'cat', 'i', '``'})
+    assert keeps_letters(tokenizer, [(text, words)]) == is_exact
+    assert keeps_letters(tokenizer, [(text, words)], any_form=True) == is_similar

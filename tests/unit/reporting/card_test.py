@@ -58,6 +58,13 @@ def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
     assert {'179,873', '183,224', '1.2', '1.250'} <= set(numbers(line)) and '<rare>' not in made
 
 
+def test_the_tokens_of_lmplz_are_words(tmp_path):
+    made = card.make(make_run(tmp_path, config_lib.override(text.get_config('lmplz'), {'corpus.path': 'x'})))
+    (entry,) = metadata(made)['model-index']
+    assert entry['results'][0]['metrics'][0]['name'] == 'test perplexity per word'
+    assert '16,383 words' in made and 'out-of-vocabulary' in made
+
+
 def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
     infinite = RESULTS['perplexity'] | {'test': None}
     made = card.make(make_run(tmp_path, brown.get_config('mlp9'), perplexity=infinite))
