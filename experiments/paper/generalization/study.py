@@ -93,7 +93,7 @@ def recipe(family: str, words: int) -> Settings:
 
 
 def make_data(words: int) -> dataset.Dataset:
-    """Returns the first words of the training text, and the validation and test texts, equal at every size."""
+    """Returns the first words of the training text, and validation and test texts that are the same at every size."""
     language = grammar.cats_and_dogs()
     words_V = grammar.vocabulary(language)
     vocabulary = Vocabulary((RARE, *words_V), (0,) * (1 + len(words_V)))
@@ -160,12 +160,12 @@ def kind_of(name: str) -> str:
 
 
 def excess(measured: dict[str, Any], kind: str) -> float:
-    """Returns the relative distance of the best perplexity of a kind to the floor: 0.03 is 3% above it."""
+    """Returns how far the best perplexity of a kind is above the floor, as a fraction: 0.03 is 3%."""
     return measured['models'][best(measured, kind)]['test'] / measured['floor_of_test_words'] - 1
 
 
 def make_table(sizes: list[dict[str, Any]]) -> str:
-    """Returns one line per size: the best test perplexity of each kind, and its distance to the floor."""
+    """Returns one line per size: the best test perplexity of each kind, and its excess over the floor."""
     which = ['which word n-gram', 'which class n-gram']
     header, lines = ['training words', *(cell for kind in KINDS for cell in (kind, 'over')), *which], []
     for measured in sizes:
@@ -182,7 +182,7 @@ def make_counts_table(sizes: list[dict[str, Any]]) -> str:
 
 
 def claim_holds(measured: dict[str, Any]) -> bool:
-    """Returns whether the network is within 3% of the floor and every kind of n-gram over 25% above it."""
+    """Returns whether the network is within 3% of the floor and every kind of n-gram more than 25% above it."""
     return excess(measured, 'nplm') <= 0.03 and all(
         excess(measured, kind) > 0.25 for kind in ('word n-gram', 'class n-gram')
     )

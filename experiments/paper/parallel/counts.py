@@ -1,6 +1,6 @@
 """Formulas for the computation and communication of an update in section 3 and in this package, and predicted times.
 
-B batch, D x M a mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
+Dims: B batch, D x M mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FLOAT = 4  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """One of several equal devices, and the network between them."""
+    """The speed of one of several equal devices, and of the network between them."""
 
     flops: float = 2e13  # floating-point operations per second in matrix products
     memory: float = 2e12  # bytes per second
@@ -23,7 +23,7 @@ class Machine:
 
 
 def share_of_output_layer(model: Any, num_words: int) -> float:
-    """Returns the share of operations over all |V| words: |V|(1 + P + h) of |V|(1 + P + h) + h(1 + P) + P."""
+    """Returns the share of the output layer in all operations: |V|(1 + P + h) of |V|(1 + P + h) + h(1 + P) + P."""
     P = (model.n - 1) * model.m
     output = num_words * (1 + P + model.h)
     return output / (output + model.h * (1 + P) + P)

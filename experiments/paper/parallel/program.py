@@ -1,4 +1,4 @@
-"""Counts of the compiled update of a mesh: bytes all-reduced and floating-point operations per device."""
+"""Bytes all-reduced and floating-point operations per device, counted in the compiled update of a mesh."""
 
 from __future__ import annotations
 

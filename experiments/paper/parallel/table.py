@@ -96,8 +96,8 @@ def make(machine: counts.Machine) -> str:
     share = counts.share_of_output_layer(MODEL, VOCABULARY)
     heading = (
         f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '
-        f'The output layer has {share:.1%} of\nthe operations. '
-        f'The paper shares {counts.numbers_a_word(MODEL):,} numbers per word, '
+        f'The output layer performs {share:.1%} of\nthe operations. '
+        f'The paper sends {counts.numbers_a_word(MODEL):,} numbers per word, '
         f'this implementation {counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
     )
     assumed = ', '.join(f'{k} {v:.0e}' for k, v in dataclasses.asdict(machine).items())

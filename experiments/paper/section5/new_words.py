@@ -118,7 +118,7 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
 
 
 def induced(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `measure` of the network extended by the words with these weights."""
+    """Extends the network by the words with these weights. Returns `measure` of the extended network."""
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     return measure(grown, task.grown_tokens(), task)
 
@@ -322,7 +322,7 @@ def neighbour_table(measured: dict[str, Any]) -> str:
 
 
 def facts(measured: dict[str, Any]) -> str:
-    """Returns the remaining numbers as sentences."""
+    """Returns the numbers of words and occurrences, and the changes of log P, as sentences."""
     later, words = measured['later_occurrences'], measured['words']
     shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
@@ -330,9 +330,9 @@ def facts(measured: dict[str, Any]) -> str:
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
         f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the '
-        f'validation words added, the mean log P of other words changes by {change:+.4f} nats. With the rate of a word '
-        f'as read up to its last shown occurrence, each log P of a new word but the trained one changes by {shift} '
-        f'nats on average.'
+        f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a word '
+        f'is estimated from the text up to its last shown occurrence, each log P of a new word except the trained one '
+        f'changes by {shift} nats on average.'
     )
 
 

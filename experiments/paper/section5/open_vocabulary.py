@@ -64,9 +64,9 @@ NUM_WRITTEN = 30
 
 @functools.cache
 def last_texts() -> tuple[int, int, int]:
-    """Returns the number, words and characters of the texts within the test words of every tokenization.
+    """Returns the number of texts within the test words of every tokenization, and their words and characters.
 
-    Words are printed words; their characters include one space or line end after each.
+    Words are printed words. Their characters include one space or line end after each word.
     """
     texts = [text.split() for text in brown.texts()]
     room = sum(map(len, texts)) - 1_000_000  # the words after the training and validation words
@@ -181,7 +181,7 @@ def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, 
 
 
 def compressed() -> dict[str, float]:
-    """Returns the bits per character of `last_texts` by general compressors after reading the preceding text."""
+    """Returns the bits per character of `last_texts` by bzip2, and by xz after it has read the preceding text."""
     texts = [' '.join(text.split()) for text in brown.texts()]
     num_texts, _, num_characters = last_texts()
     before, everything = (('\n'.join(part) + '\n').encode() for part in (texts[:-num_texts], texts))
@@ -294,7 +294,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a table of the spelled words of the text, with their bits under each model."""
+    """Returns a table of the bits of each spelled word of the text under each model."""
     body = [[word, *(t['spelled_words'][word] for t in texts)] for word in texts[0]['spelled_words']]
     return markdown_table(['bits of', *(t['name'] for t in texts)], body)
 

@@ -53,7 +53,7 @@ def write_lists(data: Dataset, folder: pathlib.Path) -> dict[str, Neighbours]:
 
 
 def measure(record: paired.Record, folder: pathlib.Path) -> None:
-    """Trains all networks missing in the record; writes the lists of related words to a folder."""
+    """Trains all networks missing in the record, and writes the lists of related words to a folder."""
     data = paired.load_data()
     lists = write_lists(data, folder)
 

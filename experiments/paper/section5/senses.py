@@ -2,7 +2,7 @@
 
 python -m experiments.paper.section5.senses           measures, writes results/senses.json and prints the tables
 python -m experiments.paper.section5.senses --show    prints the tables of the committed results
-python -m experiments.paper.section5.senses --show --words   prints the senses of twenty words, of seed 1
+python -m experiments.paper.section5.senses --show --words   prints the senses of twenty words with seed 1
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def training_windows(data: Dataset, positions: np.ndarray) -> np.ndarray:
 def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
     """Returns how clearly the context selects a sense, over test words and over words with at least 20 occurrences.
 
-    `largest` is the mean over the text of the larger of the two pi, 0.5 to 1. `both` is the share of the
-    vocabulary's words for which each sense has the larger pi in a tenth of the occurrences or more.
+    `largest` is the mean over the text of the larger of the two pi, between 0.5 and 1. `both` is the share of these
+    words for which each sense has the larger pi in a tenth of the occurrences or more.
     """
     N = model.network.body.reach
     test_positions = jnp.arange(data.test.start, data.test.stop, dtype=jnp.int32)
@@ -170,7 +170,7 @@ def make_table(content: dict[str, Any]) -> str:
 
 
 def make_words(content: dict[str, Any]) -> str:
-    """Returns the senses of the twenty words as text."""
+    """Returns the table of the senses of twenty words."""
     rows = []
     for word in content['words']:
         for s, sense in enumerate(word['senses']):

@@ -1,4 +1,4 @@
-"""Word trees for Brown: writes codes for output.kind=tree, times output layers, and prints the tables.
+"""Writes word trees of Brown for output.kind=tree, times output layers, and prints the tables.
 
     python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    codes by WordNet and by clusters of a
                                              trained network's features, and two codes per word
@@ -69,8 +69,8 @@ def join(children: Sequence[Subtree]) -> Subtree:
 def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
     """Returns codes along WordNet's links. The parent of a word is the first sense of its first lemma.
 
-    The parents of senses are found breadth first, from `entity` for nouns, else from the sense of a component with most
-    links. Words that WordNet lacks are leaves beside its components.
+    The parents of senses are found breadth first: from `entity` for nouns, and otherwise from the sense with the most
+    links in its component. Words that WordNet lacks are leaves beside its components.
     """
     net = wordnet.load()
     leaf = lambda w: (max(words.counts[w], 1), [(w, '')])  # noqa: E731
@@ -167,7 +167,7 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
 
 
 def time_outputs() -> Iterator[dict[str, Any]]:
-    """Yields the words per second of each turn by |V| and output, after each |V|.
+    """Yields the words per second of each turn, by |V| and output, after each |V| is measured.
 
     The outputs are timed alternately in one process.
     """
@@ -201,7 +201,7 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 
 
 def take(name: str, run: str) -> None:
-    """Copies the results of a run, and adds the mean number of nodes above a word of its text."""
+    """Copies the results of a run, and adds the mean number of nodes above a word, weighted by count."""
     loaded = load(run)
     words, model = loaded.vocabulary, loaded.model
     has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')

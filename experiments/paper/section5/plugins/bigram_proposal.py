@@ -65,7 +65,7 @@ class Draws:
 
 
 def num_entries(vocabulary_size: int) -> int:
-    """Returns G."""
+    """Returns the number of entries of the table, G."""
     return (PAIRS_PER_WORD + 2) * vocabulary_size
 
 
@@ -111,7 +111,7 @@ def add_counts(proposal: BigramProposal, added_G: jax.Array) -> BigramProposal:
     units_G = jnp.maximum(count_G * (_UNITS / total_R)[jnp.minimum(proposal.row_G, num_rows - 1)], 1)
     edge_G = jnp.pad(
         jnp.cumsum(units_G.astype(jnp.uint32)), (1, 0)
-    )  # sums may wrap around; differences in a row do not
+    )  # sums may wrap around; differences within a row do not
     return dataclasses.replace(proposal, edge_G=edge_G)
 
 

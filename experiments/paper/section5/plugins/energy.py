@@ -47,7 +47,10 @@ class Energy(nplm.Window):
         return ENERGY
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C, H and d as in the paper's network, v uniform in +-1/sqrt(K), D in +-10/sqrt(M), as C is small."""
+        """Returns C, H and d as in the paper's network, and v and D.
+
+        v is uniform in +-1/sqrt(K), and D in +-10/sqrt(M) because C is small.
+        """
         key_D, key_v = jax.random.split(jax.random.fold_in(key, 1))
         K, M = self.h, self.m
         D_KxM, v_K = uniform(key_D, (K, M), 10 * M**-0.5), uniform(key_v, (K,), K**-0.5)
@@ -71,7 +74,7 @@ class Energy(nplm.Window):
 
 
 class EnergyScorer(Scorer):
-    """y = b + v . tanh(a + D C(w)) for features a = d + Hx."""
+    """The scores y = b + v . tanh(a + D C(w)) for features a = d + Hx."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
         """See `Scorer.scores`. All computations are in float32."""

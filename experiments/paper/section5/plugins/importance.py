@@ -127,8 +127,8 @@ def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
     """Returns the importance weights of the words of each example, target first, normalized to sum to 1, float32.
 
     Args:
-        bias_grads_BxL: The gradient of the loss with respect to the words' biases: that of -log P(target) is P(w),
-            minus 1 for the target, over B.
+        bias_grads_BxL: The gradient of the loss with respect to the words' biases: (P(w) - 1) / B for the target, and
+            P(w) / B for the other words.
     """
     return (len(bias_grads_BxL) * bias_grads_BxL).at[:, 0].add(1)
 

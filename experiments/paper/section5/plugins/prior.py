@@ -36,7 +36,10 @@ def sgd(
 
 
 def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformation:
-    """Adds the gradient of R_prior with respect to C: strength * (C - m). Reads the file at the first use."""
+    """Returns a transformation that adds the gradient of R_prior with respect to C, strength * (C - m).
+
+    It reads the file at the first update.
+    """
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         C_VxM = params[EMBEDDING]
@@ -49,7 +52,7 @@ def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformati
 
 
 def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
-    """Returns m: the mean features of each word's neighbours, V x M; its own without neighbours."""
+    """Returns m, the mean features of each word's neighbours, or its own features if it has none; V x M."""
     m_VxM = jnp.zeros_like(C_VxM)
     for ids_V, weights_V in zip(neighbours.ids_VxL.T, neighbours.weights_VxL.T):  # avoids an array of V x L x M
         m_VxM = m_VxM + weights_V[:, None] * C_VxM[ids_V]

@@ -62,7 +62,7 @@ def load() -> WordNet:
 
 
 def parse(texts: Mapping[str, str]) -> WordNet:
-    """Parses the texts of the files in FILES, by name."""
+    """Parses the texts of the files of PACKAGE, by file name."""
     senses: dict[Lemma, list[Synset]] = {}
     links: dict[Synset, list[Synset]] = {}
     irregular: dict[Lemma, list[str]] = collections.defaultdict(list)
