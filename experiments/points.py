@@ -53,7 +53,7 @@ class Training(Point):
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def words(self, runs: pathlib.Path) -> list[str]:
-        """Returns the arguments of launch.py, without --workdir. The required points are its teachers."""
+        """Returns the arguments of launch.py, without --workdir. The required points are the network's teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         wanted = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
         components = [wanted[key] for key in CHOOSERS if key in wanted]
@@ -145,7 +145,7 @@ def cheaper() -> Iterator[Point]:
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
 
 
-# Corpus -> the presets of the frontier and their seeds. On Brown, mixtures gain more than an hour of training.
+# Corpus -> the presets of the frontier and their seeds. On Brown, mixtures gain more than an hour of training does.
 FRONTIER = {
     'brown': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,)},
     'wikitext2': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,), 'one_hour': (1,)},
@@ -198,7 +198,7 @@ def lineage() -> Iterator[Point]:
 
 
 def reading_times() -> Iterator[Point]:
-    """Yields the models of the studies of use; their folders are in `ladder`."""
+    """Yields the models of the studies in experiments/use; their folders are in `ladder`."""
     folder = results.folder('reading_times') / 'runs'
     for run in models.runs():
         row = models.ROWS[run.row]

@@ -49,7 +49,7 @@ def load(path: pathlib.Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
-    """Yields a dictionary that collects the files read by `load` within the block, with their contents."""
+    """Yields a dictionary that contains, after the block, the files that `load` read in it, with their contents."""
     before = len(_loaded)
     files: dict[pathlib.Path, dict[str, Any]] = {}
     try:

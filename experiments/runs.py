@@ -5,8 +5,9 @@
     python -m experiments.runs table1 --only='mlp9*' --repeat     also runs that experiments.audit rejects
     python -m experiments.runs --repeat --list             lists the runs to train, with their earlier duration
 
-A run is kept in --runs. Its results.json is written into the results of its study, with the processor seconds and the
-wall time of its process, the load of the machine before it, and the keys that differ from their defaults.
+Each run is kept in the folder --runs. Its results.json is written into the results of its study, with the processor
+seconds and the wall time of its process, the load of the machine before it, and the keys that differ from their
+defaults.
 """
 
 from __future__ import annotations

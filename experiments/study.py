@@ -38,7 +38,7 @@ class StudyParser(Parser):
             flag: The flag.
             allowed: The names.
             help: The description of the names.
-            default: The description of the default in --help. The value is then None; by default it is `allowed`.
+            default: The description of the default in --help. If it is not 'all', the value without the flag is None.
         """
         allowed = list(allowed)
 
@@ -144,8 +144,8 @@ def run(
 ) -> None:
     """Runs a study: measures, or prints the table of the committed results.
 
-    With `measure` and `show`, `--show` prints the table and measures nothing. Without `measure`, or with neither the
-    flag `measure_if` nor `--quick`, the table is printed even without `--show`.
+    With `measure` and `show`, `--show` prints the table and measures nothing. The table is also printed without
+    `--show` if there is no `measure`, or if neither the flag `measure_if` nor `--quick` is given.
 
     Args:
         doc: The module's docstring, which `--help` prints.
@@ -155,8 +155,8 @@ def run(
         measure_if: The flag or argument that selects the measurement; '' if `measure` needs none.
         argv: The words after the module's name; by default those of the process.
 
-    Exits with 2 after bad input, with 1 if a package or a file is missing or numbers are not finite, and with 130
-    after Ctrl-C, each in one line.
+    Failures are reported in one line. The exit code is 2 after bad input, 1 if a package or a file is missing or
+    numbers are not finite, and 130 after Ctrl-C.
     """
     parser = make_parser(doc, define, has_table=show is not None)
     try:

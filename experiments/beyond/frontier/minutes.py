@@ -1,13 +1,13 @@
-"""Evaluates `--minutes` on six texts: training time and test perplexity, compared with networks chosen by hand.
+"""Compares `--minutes` with networks chosen by hand, by training time and test perplexity on six texts.
 
     python -m experiments.beyond.frontier.minutes           trains the missing runs on an idle machine
     python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time of day; the same command continues
     python -m experiments.beyond.frontier.minutes --minutes=2 --texts=0.2M
     python -m experiments.beyond.frontier.minutes --show          the table of the committed results
 
-The texts are 2,000 words of Brown, 4,000, 16,000 and 0.2 million, all of Brown, and 5.8 million words: Brown,
+The texts are 2,000, 4,000, 16,000 and 0.2 million words of Brown, all of Brown, and 5.8 million words of Brown,
 WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by hand is
-the best of several. There is none for 2,000 words, for which `--minutes` trains a 5-gram.
+the best of several. There is none for 4,000 and 16,000 words. For 2,000 words, `--minutes` trains a 5-gram.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def show(_: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--texts', TEXTS, 'texts')
-    parser.add_names('--by', KINDS, 'what chooses')
+    parser.add_names('--by', KINDS, 'models, named by how they are chosen')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
     parser.add_training('runs/minutes')
 

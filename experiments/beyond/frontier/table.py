@@ -2,7 +2,8 @@
 
     python -m experiments.beyond.frontier.table [--summary | --seeds | --figure]
 
---summary prints the five rows of the README, --seeds the rows with several seeds, --figure draws frontier.png.
+--summary prints the five rows of the README, --seeds prints the rows with several seeds, and --figure draws
+frontier.png.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that mixes best with the 5-gram
+ADAPTED = 'adapted', 'adapted_kn5'  # the second has the cache that mixes best with the 5-gram
 # Results folder -> file names, which are presets of configs/brown.py and configs/wikitext2.py.
 BROWN = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}

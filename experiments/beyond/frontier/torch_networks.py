@@ -91,9 +91,9 @@ class WordLanguageModel(Recipe):
 
 
 class AwdLstm(Recipe):
-    """AWD-LSTM: three layers with dropped recurrent weights, tied features, locked dropout, activation penalties.
+    """AWD-LSTM: three layers with dropped recurrent weights, tied features, locked dropout and activation penalties.
 
-    Omits weight averaging, which would start only after several epochs.
+    It omits weight averaging, which would start only after several epochs.
     """
 
     bptt, rate, decay = 70, 30.0, 1.2e-6

@@ -5,7 +5,7 @@
     python -m experiments.runs lineage                                       all of them, with two seeds
 
 Every rung trains for the number of updates that fit into five minutes on two cores (`results/updates.json`), or for
-fewer if it overfits. Results therefore do not depend on the load of the machine. WikiText-2 is read with `<text>`
+fewer if it overfits. The results therefore do not depend on the load of the machine. WikiText-2 is read with `<text>`
 before articles and `<p>` before lines (corpus.paragraphs=auto).
 """
 

@@ -1,4 +1,4 @@
-"""Prints the ladder from the committed results: the gain from each idea at five minutes of training.
+"""Prints the ladder from the committed results: the gain from each idea after five minutes of training.
 
 python -m experiments.beyond.lineage.table                      both corpora
 python -m experiments.beyond.lineage.table --figure             draws lineage.png from the results on Brown

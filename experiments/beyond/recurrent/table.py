@@ -2,8 +2,8 @@
 
     python -m experiments.beyond.recurrent.table
 
-results/FAMILY.json is the results.json of `python launch.py --config=configs/brown.py:FAMILY`, results/mixture.json is
-the output of `nplm mix`.
+results/FAMILY.json is the results.json of `python launch.py --config=configs/brown.py:FAMILY`, and
+results/mixture.json is the output of `nplm mix`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ RARE = 'words, unknown ones as <rare>'  # the same network without the spelling
 
 
 class Texts(NamedTuple):
-    """The stories as a corpus, equal for all systems.
+    """The stories as a corpus, the same for all systems.
 
     Attributes:
         tokens: The words of all stories, with punctuation split off as in the corpus.
@@ -97,7 +97,7 @@ def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts)
 
 
 def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
-    """Returns the gains by row, corpus, system and seed; the gains of a run are cached in its folder."""
+    """Returns the gains by row, corpus, system and seed. The gains of each run are cached in its folder."""
     stories = natural_stories.read(data_folder)
     measured: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     texts: dict[str, Texts] = {}

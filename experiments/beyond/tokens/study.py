@@ -113,8 +113,8 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
 def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
     """Returns a run of the given number of updates, over which its learning rate decays to zero.
 
-    Updates are executed `train.steps_per_execution` at a time; the remainder of an epoch is skipped. The last epoch
-    may be incomplete.
+    Each call of the program executes `train.steps_per_execution` updates, and the remainder of an epoch is skipped.
+    The last epoch may be incomplete.
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size

@@ -1,4 +1,4 @@
-"""Measures one GPU for 25 minutes, most important rows first; each row is written immediately.
+"""Measures one GPU for 25 minutes, beginning with the most important rows, and writes each row immediately.
 
     python -m experiments.cost.accelerator.race [--minutes=25]    measures the missing rows and prints the table
     python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
@@ -6,8 +6,8 @@
     python -m experiments.cost.accelerator.race --show            only prints the table of the committed results
     python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
 
-Each row is measured in a separate process and written to a file results/race/DEVICE/ROW.json; a rehearsal writes to
-runs/race-rehearsal. A restarted race first measures the missing rows, then the failed ones.
+Each row is measured in a separate process and written to the file results/race/DEVICE/ROW.json. A rehearsal writes to
+runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed ones.
 The rows measure the words/s and the share of the device's bfloat16 peak by batch size (NETWORK-BATCH), our training
 step and alternately plain JAX or torch.compile (-plain_jax, -torch_compile), sixteen learning rates and decays trained
 by vmap and one by one (-vmap), and the time to the paper's validation perplexity on Brown (-perplexity). Only some rows

@@ -4,7 +4,7 @@
     python -m experiments.cost.scale.cold --quick                          a check: our command with a small text
     python -m experiments.cost.scale.cold                                  the table of the committed results
 
-Both programs read the text, count all of its words, and write a model; they alternate, and the order changes in each
+Both programs read the text, count all of its words, and write a model. They alternate, and their order changes in each
 round. Memory is that of all processes of a command: their proportional set sizes (Pss), sampled five times per
 second.
 """

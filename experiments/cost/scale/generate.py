@@ -4,9 +4,9 @@
 
 Words are numbered by rank. Each word depends on a random number of previous words, 0 to 4. Each context has a list of
 possible next words, drawn from the Zipf-Mandelbrot law P(rank > r) = (1 + r / q)^(1 - s) by a hash of the context and
-of the place in the list; the place follows a power law. Therefore n-grams repeat as in natural text, and the number of
+of the place in the list; the place follows a power law. N-grams therefore repeat as in natural text, and the number of
 types grows as T^(1/s), as in a Pitman-Yor process with discount 1/s. Documents have 512 words and are independent of
-each other; a shorter text is a prefix of a longer one.
+each other. A shorter text is a prefix of a longer one.
 
 Dims: T words of a batch, S documents of a batch, W words of a document.
 """

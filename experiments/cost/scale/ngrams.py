@@ -4,10 +4,10 @@
     python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
     python -m experiments.cost.scale.ngrams         the table of the committed results
 
-Both programs read the same words; each estimate is a separate process, and they alternate. nplm-jax reads ids from
-a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. lmplz reads the text
-as one line between <s> and </s>, whereas nplm-jax puts four rare words before it. The tables differ by these n-grams,
-and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
+Both programs read the same words. Each estimate is a separate process, and the programs alternate. nplm-jax reads ids
+from a mapped file and writes model.safetensors; lmplz counts words of text and writes an ARPA file. lmplz reads the
+text as one line between <s> and </s>, whereas nplm-jax puts four rare words before it. The n-gram tables differ by
+these n-grams, and |V| differs by the two words <unk> and </s>. The test words are scored without <s> and </s>.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
 
 
 def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
-    """Estimates, saves and reads the model, and scores the test words; runs in a separate process."""
+    """Estimates, saves and loads the model, and scores the test words; runs in a separate process."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(

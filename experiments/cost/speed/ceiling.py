@@ -1,4 +1,4 @@
-"""The peak speed of matrix products on this machine, the best of several sizes by JAX and, if installed, PyTorch."""
+"""The peak speed of matrix products on this machine: the best repetition by JAX and, if it is installed, PyTorch."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
     python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
     python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured
 
-Both compute float32 scores over the same vocabulary. The evaluation also runs the body, word by word if recurrent.
+Both compute float32 scores over the same vocabulary. The evaluation also runs the body, word by word if it is
+recurrent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Peak memory of one contestant; race.py starts one process per contestant.
+"""Measures the peak memory of one contestant. race.py starts this program for each contestant.
 
     python -m experiments.cost.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
     python -m experiments.cost.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300

@@ -79,7 +79,7 @@ class Problem:
 
     @property
     def num_steps(self) -> int:
-        """S."""
+        """The number of updates of a turn, S."""
         return len(self.positions_SxB)
 
     @property
@@ -114,7 +114,7 @@ class Problem:
 
 
 def set_up() -> None:
-    """Configures JAX before the first array: full float32 precision, and no preallocation of GPU memory."""
+    """Configures JAX, before the first array, for full float32 precision and no preallocation of GPU memory."""
     logging.set_verbosity(logging.WARNING)
     os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
     jax.config.update('jax_default_matmul_precision', 'highest')
@@ -157,9 +157,9 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     Args:
         config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
             reduced in proportion.
-        V: Words of the vocabulary.
+        V: The number of words of the vocabulary.
         B: The number of words per update; a multiple of `model.bptt_length`, if the network has one.
-        S: Updates of a turn.
+        S: The number of updates of a turn.
         turns: The number of turns; each counts as an epoch.
         block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
     """

@@ -3,9 +3,9 @@
     python -m experiments.cost.speed.quality --config=configs/brown.py:mlp9 [--target=280] [--config.KEY=VALUE ...]
     python -m experiments.cost.speed.quality --show      the table of the committed results; nothing runs
 
-Validates every quarter of an epoch unless --config.train.evaluate_every is set, and scales train.patience with it.
-Writes results/quality_NAME.json; to save a run with changed keys
-under another NAME, set --config.name.
+The run is validated every quarter of an epoch unless --config.train.evaluate_every is set, and train.patience is scaled
+accordingly. The results are written to results/quality_NAME.json. To save a run with changed keys under another NAME,
+set --config.name.
 """
 
 from __future__ import annotations

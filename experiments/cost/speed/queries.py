@@ -8,9 +8,10 @@ r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and 
     python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
     python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
 
-Both read the same ARPA file, one after the other in each round; each model is loaded in a separate process. The loading
-time of `query` is measured without a text, because scoring a text takes less time than loading varies. The packed model
-is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing. All times are processor times.
+Both read the same ARPA file, one after the other in each round. Each model is loaded in a separate process. The loading
+time of `query` is measured without a text, because the variation of the loading time exceeds the time of
+scoring a text. The packed model is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing.
+All times are processor times.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, t
 
 
 def timed(call: Callable[[], int]) -> float:
-    """Returns the words per processor second of a call that returns the number of words."""
+    """Returns the words per processor second of a call that returns its number of words."""
     before = time.process_time()
     return call() / (time.process_time() - before)
 

@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).parent
 AXES = {'vocabulary': [2**i for i in (10, 12, 14, 16, 18)], 'batch': [1, 8, 32, 128, 512, 2048]}
 FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of each axis while the other one varies
 RACED = ('ours', 'plain_jax')
-LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is skipped above this size
+LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores above which plain JAX is skipped
 
 
 def define(parser: study.StudyParser) -> None:

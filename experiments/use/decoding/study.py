@@ -46,7 +46,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
     'LSTM': (NETWORK,),
     'mixture, 0.5 each': (NGRAM, NETWORK),
 }
-ROUNDS = 2  # sentences for tuning
+ROUNDS = 2  # of tuning the weights
 DRAWS = 2000  # resamples of sentences, for the intervals
 BEAM = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
 
@@ -94,7 +94,7 @@ class Speech(NamedTuple):
 
 
 def simulate(runs: pathlib.Path) -> Speech:
-    """Returns the simulated speech, equal for all systems."""
+    """Returns the simulated speech, which is the same for all systems."""
     loaded = loading.load(runs / NGRAM)
     settings, vocabulary = loaded.settings, loaded.vocabulary
     corpus = corpora.load(settings.corpus)
@@ -148,7 +148,7 @@ def measure_system(
     texts: Mapping[str, Sequence[Sequence[str]]],
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Tunes the weights on the validation sentences. Returns the search results on the test sentences."""
+    """Tunes the weights on the validation sentences. Returns the error rate and the cost on the test sentences."""
 
     def search(split: str) -> list[list[decoding.Hypothesis]]:
         decoder = decoding.Decoder(model, tokens, lexicon, weights, blank=BLANK, silence=SILENCE, **BEAM)

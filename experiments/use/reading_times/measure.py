@@ -52,7 +52,7 @@ MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
 class Uniform(LanguageModel):
-    """The uniform distribution, P = 1 / |V|, for columns that do not depend on a model."""
+    """The uniform distribution, P = 1 / |V|, used to measure the columns that do not depend on a model."""
 
     n = 1
 
@@ -136,7 +136,7 @@ def analysed(stories: Stories, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shuffled(surprisal_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Shuffles surprisals within each story; first words without a surprisal stay in place."""
+    """Shuffles the surprisals within each story. First words, which have no surprisal, stay in place."""
     generator, order_W = np.random.default_rng(0), np.arange(len(story_W))
     for story in np.unique(story_W):
         places = np.flatnonzero((story_W == story) & np.isfinite(surprisal_W))

@@ -1,6 +1,7 @@
-"""The models of the studies of use: rows of configs/brown.py with overrides. `python -m experiments.runs` trains them.
+"""The models of the studies in experiments/use: rows of configs/brown.py with overrides.
 
-A run's folder is ladder/NAME for a count-based model and ladder/NAME-SEED for a network.
+`python -m experiments.runs reading_times` trains them. A run's folder is ladder/NAME for a count-based model
+and ladder/NAME-SEED for a network.
 """
 
 from __future__ import annotations

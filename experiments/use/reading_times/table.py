@@ -33,7 +33,7 @@ class Model(NamedTuple):
 
     Attributes:
         name: The name of the model.
-        words: The training words as recorded; '' for a model of others.
+        words: The number of training words as recorded; '' for GPT-3 and the control.
         perplexity: The perplexity of the stories, the geometric mean over seeds.
         sums_S: The gain in log-likelihood of each story, nats, the mean over seeds.
         counts_S: The number of words of each story.
@@ -59,7 +59,7 @@ def read(folder: pathlib.Path = RESULTS) -> dict[str, Any]:
 
 
 def models(measured: dict[str, Any], measure: str = 'log') -> list[Model]:
-    """Returns all models by name and training words, GPT-3 and the control last."""
+    """Returns all models by name and training words, with GPT-3 and the control last."""
     trained = [
         _model(name, words, list(seeds.values()), measured, measure)
         for name, sizes in measured['models'].items()

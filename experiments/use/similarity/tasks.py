@@ -37,10 +37,10 @@ class RatedPair(NamedTuple):
 
 
 def data_folder() -> pathlib.Path:
-    """Returns the folder in which gensim ships the tasks. Raises BadInput if gensim is not installed."""
+    """Returns gensim's folder of tasks. Raises BadInput if gensim is not installed."""
     spec = importlib.util.find_spec('gensim')
     if spec is None or spec.origin is None:
-        raise BadInput('gensim', 'not installed, and contains the tasks: pip install "nplm-jax[studies]"')
+        raise BadInput('gensim', 'is not installed; it contains the tasks: pip install "nplm-jax[studies]"')
     return pathlib.Path(spec.origin).parent / 'test' / 'test_data'
 
 
