@@ -1,4 +1,4 @@
-"""The programs of a run for absent devices: the update and the evaluation, as built by the package."""
+"""The programs of a run for absent devices: the update and the evaluation as the package builds them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def trace_update(
     output, streams = network.output, network.layout.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
     made = make_sharding(parallel, batch_size, streams, isinstance(output, SparseOutputLayer), devices)
-    if made.mesh is None:  # of JAX's own device
+    if made.mesh is None:  # it would use JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)
     everywhere = NamedSharding(made.mesh, PartitionSpec())

@@ -8,10 +8,10 @@
 
 Each row is measured in a separate process and written to the file results/race/DEVICE/ROW.json. A rehearsal writes to
 runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed ones.
-The rows measure the words/s and the share of the device's bfloat16 peak by batch size (NETWORK-BATCH), our training
-step and alternately plain JAX or torch.compile (-plain_jax, -torch_compile), sixteen learning rates and decays trained
-by vmap and one by one (-vmap), and the time to the paper's validation perplexity on Brown (-perplexity). Only some rows
-require PyTorch or the corpus.
+The names of the rows tell what they measure: the words/s and the share of the device's bfloat16 peak (NETWORK-BATCH);
+nplm-jax's training step, alternating with plain JAX or torch.compile (-plain_jax, -torch_compile); sixteen learning
+rates and decays, trained by vmap and one by one (-vmap); and the time to the paper's validation perplexity on Brown
+(-perplexity). Only some rows require PyTorch or the corpus.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def order(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
 
 
 def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns the measured rows of a device, most important first."""
+    """Returns the measured rows of a device, beginning with the most important one."""
     return {name: results.read(folder, name) for name in ROWS if (folder / f'{name}.json').exists()}
 
 
 def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str] = tuple(ROWS)) -> None:
-    """Measures rows until all are written or the time is over.
+    """Measures rows until all of them are written or the time is over.
 
     Args:
         root: The folder of the devices' folders.
@@ -245,7 +245,7 @@ def main(flags: study.Flags) -> None:
             race(pathlib.Path(folder), flags.minutes, flags.rehearse, flags.rows)
             (measured,) = map(read, pathlib.Path(folder).iterdir())
         for name, row in measured.items():
-            require('failed' not in row, name, row.get('failed'), 'failed')
+            require('failed' not in row, name, row.get('failed'), 'must be measured without a failure')
         return
     race(root_of(flags), flags.minutes, flags.rehearse, flags.rows)
     print(show(flags))

@@ -46,7 +46,7 @@ RIVALS = ('plain_jax', 'torch_compile')  # of experiments/cost/speed
 # Learning rates and decays of the sweep. The points of configs/brown.py differ in shapes, so vmap cannot combine them.
 POINTS = list(itertools.product((0.5, 1.0, 1.5, 2.0), (0.0, 1e-6, 1e-5, 1e-4)))
 QUARTERS = 4  # validations of an epoch
-EPOCHS = 1000  # more updates than a race makes, which keeps the learning rate above zero
+EPOCHS = 1000  # a race trains for fewer, so the learning rate stays above zero
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ SMALL = Size(500, 100, 4096, 2**5, 2, 2)  # rows of one network share a compiled
 
 
 def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
-    """Times updates of our training step."""
+    """Times updates of nplm-jax's training step."""
     process.set_up_process()
     (run,) = prepare(network, size.batch(batch), size, [{}])
     state = run.init_state()
@@ -99,8 +99,8 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
-    """Times our training step and another one alternately, on the same words and initial parameters."""
-    process.set_up_process()  # rows then share the compiled program of our step
+    """Times nplm-jax's training step and another one alternately, on the same words and initial parameters."""
+    process.set_up_process()  # rows then share the compiled program of nplm-jax's step
     problem.set_up()
     B = size.batch(batch)
     S = size.updates(B)
@@ -113,7 +113,7 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
     """Times the points of a sweep, trained together by vmap and one by one."""
     process.set_up_process()
     B, quarter = size.batch(batch), dataclasses.replace(size, words=size.words // 4)
-    scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of a rate for the config's batch
+    scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of rates chosen for the config's batch size
     points = [{'optimizer.learning_rate': scale * rate, 'optimizer.decay': decay} for rate, decay in POINTS]
     runs = prepare(network, B, quarter, points)
     states = {mode: [r.init_state() for r in runs] for mode in ('together', 'one by one')}
@@ -191,7 +191,7 @@ def in_bfloat16(config: ConfigDict) -> ConfigDict:
 
 
 def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]]) -> list[TrainingRun]:
-    """Returns the run of each point: its keys change a network that trains on words drawn by Zipf's law."""
+    """Returns the run of each point, whose keys change a network that trains on words drawn by Zipf's law."""
     S = size.updates(B)
     changes = {'train.batch_size': B, 'train.steps_per_execution': S, 'train.epochs': EPOCHS}
     config = NETWORKS[network]()
@@ -228,7 +228,7 @@ def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: 
 
 
 def _make_rows() -> dict[str, Callable[[Size], dict[str, Any]]]:
-    """Returns the measurement functions by row name, most important first."""
+    """Returns the measurement functions by row name, beginning with the most important row."""
     three = ('mlp1', 'default', 'transformer')
     speeds = [(network, batch) for batch in (*BATCHES, LARGEST) for network in three]
     rivals = itertools.product(RIVALS, ('mlp1', 'mlp9'))

@@ -1,7 +1,7 @@
 """Measures the estimation of a modified Kneser-Ney 5-gram from a text, without caches, and compares KenLM's lmplz.
 
     python -m experiments.cost.scale.cold TEXT --kenlm=/folder/of/lmplz    results/cold.json
-    python -m experiments.cost.scale.cold --quick                          a check: our command with a small text
+    python -m experiments.cost.scale.cold --quick                          a check: nplm-jax's command with a small text
     python -m experiments.cost.scale.cold                                  the table of the committed results
 
 Both programs read the text, count all of its words, and write a model. They alternate, and their order changes in each

@@ -4,8 +4,9 @@
     python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
-Both use |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round,
-both train for the same number of updates, one after the other. Speeds are compared by the median of the rounds' ratios.
+All contestants use |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In
+each round they train for the same number of updates, one after the other. Speeds are compared by the median of the
+rounds' ratios.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def memory() -> dict[str, int]:
 
 
 def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float, np.ndarray]:
-    """Trains some chunks. Returns the state, its update, the words per second, and the losses of the last chunk."""
+    """Trains some chunks. Returns the state, its update number, the words per second, and the last chunk's losses."""
     started, first = time.perf_counter(), step
     for _ in range(num_chunks):
         chunk = run.chunk(state, step)

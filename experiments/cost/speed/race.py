@@ -1,4 +1,4 @@
-"""Races our training step against plain JAX and PyTorch, alternately on the same words and parameters.
+"""Times nplm-jax's training step against plain JAX and PyTorch, alternately on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,lstm] [--batch=512] [--contestants=ours,torch_compile]
     python -m experiments.cost.speed.race --quick     a check: small batches, whose losses must agree

@@ -28,7 +28,7 @@ State = Any  # of the streams: a tuple of tensors; None at the start of a turn
 
 
 class Network(torch.nn.Module):
-    """y = b + the output matrices times the features of a body. [U W] is one matrix, which is faster than two."""
+    """The scores y = b + output matrices times features of a body. [U W] is one matrix, which is faster than two."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """Copies the parameters.
@@ -78,7 +78,7 @@ class Window(Network):
 
 
 class Lstm(Network):
-    """torch.nn.LSTM, in float32 unless `HAS_BFLOAT16_LSTM`. Its second bias stays zero: nplm_jax's cell has one."""
+    """torch.nn.LSTM, in float32 unless `HAS_BFLOAT16_LSTM`. Its second bias stays zero: nplm_jax has only one."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """See `Network`."""
@@ -99,7 +99,7 @@ class Lstm(Network):
 
 
 class Mogrifier(Network):
-    """An explicit loop over words; input and state gate each other before each LSTM step."""
+    """An explicit loop over words, in which input and state gate each other before each LSTM step."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """See `Network`."""
@@ -243,7 +243,7 @@ def _optimizer_step(network: Network, rule: ScheduledRule, total_steps: int) -> 
     """Returns a function that clips the gradients, makes an update, advances the schedule and clears the gradients.
 
     Weight decay excludes the biases. The tables have their own rate. PyTorch's SGD adds weight decay after clipping,
-    ours before; the presets' 3e-6 is too small to change a loss.
+    and nplm-jax before; the presets' decay of 3e-6 is too small for this to change a loss.
     """
     tables = [*dict.fromkeys((network.embedding.weight, network.output.weight, network.output.bias))]
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
