@@ -139,7 +139,7 @@ def recurrent() -> Iterator[Point]:
 
 
 def cheaper() -> Iterator[Point]:
-    """Yields the cheaper gradients of MLP9."""
+    """Yields MLP9 with cheaper gradients."""
     for name, keys in CHEAPER.items():
         result = results.folder('cheaper') / f'{name}.json'
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
@@ -214,7 +214,7 @@ def tokens() -> Iterator[Point]:
 
 
 def tuned() -> Iterator[Point]:
-    """Yields the variants tested at one minute of training."""
+    """Yields the variants tested with one minute of training."""
     for corpus, changes in tuning.POINTS.items():
         for name, keys in changes.items():
             config, facts = f'experiments/beyond/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}

@@ -96,7 +96,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
 
     Args:
         vectors_VxD: The vectors of all words.
-        ids: The rows of the words; a pair counts if it has both.
+        ids: The row of each word. A pair counts if both of its words have rows.
         pairs: The pairs.
 
     Returns:
@@ -132,7 +132,7 @@ def answer(
 
     Args:
         vectors_VxD: The vectors of all words, which are the candidates.
-        ids: The rows of the words; a question counts if it has all four.
+        ids: The row of each word. A question counts if all four of its words have rows.
         questions: The questions.
     """
     rows = [[ids[word] for word in question] for question in questions if all(word in ids for word in question)]
