@@ -36,7 +36,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     """Returns the results.json committed as ROW.json. Raises BadInput if it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
-        raise BadInput(path, 'missing; run this row and copy results.json of the run to this path')
+        raise BadInput(path, 'is missing; run this row and copy its results.json to this path')
     return load(path)
 
 

@@ -101,7 +101,7 @@ def _run(command: list[str], until: float) -> None:
         except KeyboardInterrupt:  # the terminal has also sent it to the child
             child.wait()
             raise
-    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # during its first second it has no handler
+    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the child has no handler during its first second
         raise TimeoutError('stopped; the same command continues')
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)

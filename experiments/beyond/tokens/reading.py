@@ -120,7 +120,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
 def define(parser: entry.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--workdir', required=True, help='folder of the runs')
-    parser.add_argument('--data', required=True, help='a clone of the corpus')
+    parser.add_argument('--data', required=True, help="folder with a clone of the corpus's repository")
 
 
 def main(flags: entry.Flags) -> None:

@@ -100,7 +100,7 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
         if code < 0:
             return {'failed': f'killed by {signal.Signals(-code).name}'}
         if code:
-            said = [f'ended with {code}', *err.read().splitlines()][-1]
+            said = [f'ended with exit code {code}', *err.read().splitlines()][-1]
             return {'failed': said.removeprefix(f'python -m {MODULE}: ')}
         return json.loads(out.read().splitlines()[-1])
 
@@ -148,7 +148,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
         try:
             measured = run_child(name, rehearse, min(left, LIMIT))
         except subprocess.TimeoutExpired:
-            if left < LIMIT:  # the race was stopped, not the row
+            if left < LIMIT:  # the time of the race is over, not that of the row
                 break
             measured = {'failed': f'took longer than {LIMIT:.0f} s'}
         row = {'row': name, 'seconds': round(time.monotonic() - started, 1), **measured, **facts}

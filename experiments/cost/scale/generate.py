@@ -60,7 +60,7 @@ def _batch(batch: int, seed: int) -> np.ndarray:
         words_S = np.minimum(OFFSET * (tail_S ** (-1 / (EXPONENT - 1)) - 1), MAX_RANK)
         words_SxW[:, at] = words_S
         new_words_S = words_S.astype(np.uint64) + np.uint64(1)
-        # The hash of k words is that of the k-1 before the last word and of the last word.
+        # The hash of k words combines the hash of the k-1 words before the last one with the last word.
         contexts[2:] = _mix(contexts[1:-1] * _MIX[1] + new_words_S)
         contexts[1] = _mix(new_words_S)
     return words_SxW.reshape(-1)
@@ -81,7 +81,7 @@ def to_text(ranks_T: np.ndarray, in_lines: bool = True) -> bytes:
         in_lines: Whether to break lines and to separate paragraphs by a blank line; otherwise all is one line.
     """
     letters_TxL = np.zeros((len(ranks_T), _MAX_LENGTH + 2), np.uint8)
-    remaining = ranks_T.astype(np.int32) + 1  # bijective: the digits of each place are 1 to 26
+    remaining = ranks_T.astype(np.int32) + 1  # bijective base 26, in which the digits are 1 to 26
     for place in reversed(range(_MAX_LENGTH)):
         quotient = (remaining - 1) // _LETTERS
         letters_TxL[:, place] = np.where(remaining > 0, ord('a') + remaining - 1 - quotient * _LETTERS, 0)
@@ -113,7 +113,7 @@ def small_text(num_words: int) -> Iterator[str]:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('words', type=study.positive(int), help='number of words')
-    parser.add_argument('file', type=pathlib.Path, help='the text')
+    parser.add_argument('file', type=pathlib.Path, help='text file to write')
     parser.add_argument('--seed', type=int, default=SEED, help='random seed of the text')
 
 

@@ -137,7 +137,7 @@ def pieces_table() -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
+    parser.add_argument('texts', nargs='*', metavar='TEXT', help='text files to prepare')
     parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
     parser.add_output_path(help='results file; default: in results/')
     parser.add_quick(output='runs/quick/preparation.json')

@@ -117,10 +117,10 @@ def watch(command: list[str], folder: pathlib.Path, target: float, warm: bool) -
             if not over:
                 time.sleep(POLL_SECONDS)
     finally:
-        child.terminate()  # does nothing if it has ended
+        child.terminate()  # has no effect if the child has ended
         child.wait()
     if child.returncode:
-        sys.exit(f'quality.py: launch.py ended with {child.returncode}')
+        sys.exit(f'quality.py: launch.py ended with exit code {child.returncode}')
     final = json.loads((folder / 'results.json').read_text())
     final = {key: final[key] for key in ('perplexity', 'epochs', 'updates', 'words_per_second')}
     return {**reached, 'seconds': round(now, 1), 'final': final}
@@ -150,7 +150,7 @@ def make_table(folder: pathlib.Path) -> str:
     """Returns one line per run. Raises BadInput if no run was measured."""
     paths = sorted(folder.glob('quality_*.json'))
     if not paths:
-        raise BadInput(folder, 'no quality_*.json; run python -m experiments.cost.speed.quality --config=...')
+        raise BadInput(folder, 'contains no quality_*.json; run python -m experiments.cost.speed.quality --config=...')
     lines = []
     for measured in (results.read(folder, path.stem) for path in paths):
         final = measured['final']['perplexity']

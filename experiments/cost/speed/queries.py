@@ -56,8 +56,8 @@ print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/s
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--query', default='', metavar='PATH', help="KenLM's executable `query`")
-    parser.add_argument('--arpa', default='', metavar='FILE', help='the model')
-    parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
+    parser.add_argument('--arpa', default='', metavar='FILE', help='ARPA file of the model')
+    parser.add_argument('--text', default='', metavar='FILE', help='text to score, with one sentence per line')
     parser.add_argument(
         '--also', nargs='*', default=[], metavar='FILE', help='more ARPA files to compare with KenLM, without timing'
     )
@@ -79,7 +79,7 @@ def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
     command = [program, '-v', 'summary', arpa]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         kilobytes, sleeps = 0, False
-        while not sleeps:  # wait until it waits for the text
+        while not sleeps:  # until `query` waits for the text
             time.sleep(0.2)
             status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
             found = int(re.findall(r'VmHWM:\s*(\d+)', status)[0])

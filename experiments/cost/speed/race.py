@@ -59,7 +59,7 @@ def entered(named: Sequence[str] | None) -> list[str]:
     missing = [name for name in contestants.NAMES if not importlib.util.find_spec(contestants.package_of(name))]
     if missing and not named:
         packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
-        print(f'without {", ".join(missing)}, which need: pip install {packages}', file=sys.stderr)
+        print(f'{", ".join(missing)} left out; to include them: pip install {packages}', file=sys.stderr)
     return list(named or [name for name in contestants.NAMES if name not in missing])
 
 
@@ -99,8 +99,8 @@ def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict
     which.append(f'--block_size={flags.block_size}')
     command = [sys.executable, '-m', 'experiments.cost.speed.memory', *which]
     done = subprocess.run(command, cwd=HERE.parents[2], stdout=subprocess.PIPE, text=True)
-    if done.returncode:  # it has reported the reason
-        sys.exit(f'{" ".join(command[1:])} ended with {done.returncode}')
+    if done.returncode:  # the child has reported the reason
+        sys.exit(f'{" ".join(command[1:])} ended with exit code {done.returncode}')
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -148,7 +148,7 @@ def make_table(measured: dict[str, Any]) -> str:
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields the content of race.json after each row."""
-    for row in flags.rows:  # refuses a batch before anything is measured
+    for row in flags.rows:  # rejects an invalid batch size before anything is measured
         problem.make_settings(problem.ROWS[row][0](), flags.batch, flags.rounds + 1, flags.block_size)
     problem.set_up()
     precisions, names = problem.precisions(flags), entered(flags.contestants)

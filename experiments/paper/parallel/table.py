@@ -28,6 +28,12 @@ VOCABULARY = 17_964  # the paper's on AP News
 BATCH = 1024
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))
 DEVICES = tuple(2**i for i in range(13))
+HELP = {  # field of counts.Machine -> help text of its flag
+    'flops': 'speed of matrix products of a device [operations/s]',
+    'memory': 'speed of the memory of a device [bytes/s]',
+    'network': 'speed of the network of a device [bytes/s]',
+    'latency': 'time of a message [s]',
+}
 
 
 def measure() -> None:
@@ -109,7 +115,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_switch('--measure', 'compile again and write compiled.json')
     parser.add_switch('--figure', 'also draw predicted.png')
     for field in dataclasses.fields(counts.Machine):
-        parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help='of a device')
+        parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])
 
 
 def show(flags: study.Flags) -> str:

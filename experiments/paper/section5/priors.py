@@ -120,7 +120,7 @@ def make_tables(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--lists', metavar='DIR', help='folder for the lists of related words; measures nothing')
+    parser.add_argument('--lists', metavar='DIR', help='folder to write the lists to; measures nothing')
 
 
 def main(flags: study.Flags) -> None:

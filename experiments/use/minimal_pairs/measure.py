@@ -143,7 +143,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--runs', required=True, help='folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all finished runs')
-    parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
+    parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, or a download')
     parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'repeat existing measurements')
 

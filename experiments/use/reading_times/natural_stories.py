@@ -129,5 +129,5 @@ def _read_file(folder: str, path: str, sha256: str) -> bytes:
         raise BadInput('--data', f'has no {path}; give a clone of {REPOSITORY} at commit {COMMIT}', value=folder)
     data = read_bytes(str(file), file)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise BadInput(file, f'another version (sha256 differs); check out commit {COMMIT} of {REPOSITORY}')
+        raise BadInput(file, f'is another version (its SHA-256 differs); check out commit {COMMIT} of {REPOSITORY}')
     return data
