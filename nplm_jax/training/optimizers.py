@@ -68,10 +68,9 @@ class Rule(Component, abc.ABC):
         """Returns the peak rate of the tables."""
 
     def decay_interval(self, batch_size: int) -> int:
-        """Returns the number of updates whose weight decay is applied at once.
+        """Returns the number of updates whose weight decay is applied at once: 1 unless float32 would lose the decay.
 
-        The number is 1 unless float32 would lose the decay. The paper's update of one word multiplies weights by
-        1 - 1e-7, which float32 cannot represent accurately.
+        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent accurately.
         """
         decay = self.peak_table_rate(batch_size) * self.decay
         is_lost = self.updates_rows and 'decay' in self.traced and 0 < decay < _MIN_DECAY
