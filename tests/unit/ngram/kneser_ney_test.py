@@ -132,6 +132,7 @@ def test_unigrams_below_the_highest_order_count_different_predecessors():
     assert p[1] > 2 * p[2]
 
 
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 @pytest.mark.parametrize('form', FITTED)
 def test_the_first_word_of_a_line_is_predicted_from_its_count_at_the_beginning_of_lines(form):
     # A full stop precedes every line, so no first word has more than one distinct predecessor in the stream.
