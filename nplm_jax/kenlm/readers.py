@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from nplm_jax.data.line_start import LineStart
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.models.language_model import LanguageModel
@@ -227,7 +228,11 @@ class NetworkReader:
     def score(self, context: Context, word: int) -> tuple[float, int]:
         """See `NgramReader.score`."""
         self.look_up([context])
-        return float(context.known[1][word]), min(len(context.words) + 1, self.order or len(context.words) + 1)
+        num_words = len(context.words) + 1
+        if self.order is None:
+            return float(context.known[1][word]), num_words
+        lengths = self._model.matched_lengths(np.array([*context.words, word]), Span(0, num_words))
+        return float(context.known[1][word]), min(num_words, int(lengths[-1]))
 
     def step(self, context: Context, word: int) -> tuple[float, int, Context]:
         """See `NgramReader.step`."""

@@ -206,7 +206,7 @@ def test_a_capital_after_a_mark_in_the_text_opens_a_sentence():
     ],
 )
 def test_words_that_were_changed_do_not_keep_the_letters_of_a_text(text, is_exact, is_similar):
-    tokenizer = WordTokenizer('words', numbers=True, proper_nouns=True, names=('zoe',))
+    tokenizer = WordTokenizer('words', lowercase=True, numbers=True, proper_nouns=True, names=('zoe',))
     (words,) = cutting.tokenize(tokenizer, [text], {'the', 'cat', 'i', '``'})
     assert keeps_letters(tokenizer, [(text, words)]) == is_exact
     assert keeps_letters(tokenizer, [(text, words)], any_form=True) == is_similar
