@@ -67,15 +67,6 @@ class Rule(Component, abc.ABC):
     def peak_table_rate(self, batch_size: int) -> float:
         """Returns the peak rate of the tables."""
 
-    def decay_interval(self, batch_size: int) -> int:
-        """Returns the number of updates whose weight decay is applied at once: 1 unless float32 would lose the decay.
-
-        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent accurately.
-        """
-        decay = self.peak_table_rate(batch_size) * self.decay
-        is_lost = self.updates_rows and 'decay' in self.traced and 0 < decay < _MIN_DECAY
-        return round(10 * _MIN_DECAY / decay) if is_lost else 1
-
     @property
     def hyperparams(self) -> dict[str, float]:
         """The traced values by field name."""
@@ -234,7 +225,6 @@ class Optimizer:
         batch_size: Words per update.
         tables: The names of the parameters that are updated as tables; see `Tables.all`.
         out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
-        decay_interval: The number of updates per application of weight decay; see `Rule.decay_interval`.
     """
 
     rule: Rule
@@ -242,7 +232,6 @@ class Optimizer:
     batch_size: int
     tables: tuple[str, ...]
     out_in_matrices: tuple[str, ...]
-    decay_interval: int = 1
 
     def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
         """Returns the initial state, with the traced values in its field `hyperparams`."""
@@ -271,11 +260,17 @@ class Optimizer:
         return 1 - rule.table_rate * rule.make_learning_rate(self.total_steps, self.batch_size)(step) * rule.decay
 
     def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
-        """Returns the traced values for an update. The update applies the weight decay of a whole interval, or none."""
+        """Returns the traced values for an update. The weight decay of several updates may be applied at once.
+
+        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent accurately.
+        """
         hyperparams: Hyperparams = state.hyperparams
-        if (interval := self.decay_interval) == 1:
+        if not (self.rule.updates_rows and 'decay' in hyperparams):
             return hyperparams
-        return {**hyperparams, 'decay': jnp.where(step % interval == 0, interval * hyperparams['decay'], 0)}
+        decay = self._rule(hyperparams).peak_table_rate(self.batch_size) * hyperparams['decay']
+        interval = jnp.where(decay < _MIN_DECAY, jnp.clip(jnp.round(10 * _MIN_DECAY / decay), 1, 2**30), 1)
+        applies = (step + 1) % interval.astype(jnp.int32) == 0
+        return {**hyperparams, 'decay': jnp.where(applies, interval * hyperparams['decay'], 0)}
 
     def _rule(self, hyperparams: Hyperparams) -> Rule:
         return dataclasses.replace(self.rule, **hyperparams)
@@ -296,5 +291,4 @@ def make_optimizer(
 ) -> Optimizer:
     """Returns the optimizer that applies a rule. See `Optimizer` for the arguments."""
     nothing: dict[str, Any] = dict.fromkeys(rule.traced)
-    interval = rule.decay_interval(batch_size)
-    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices, interval)
+    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices)

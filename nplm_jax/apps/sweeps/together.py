@@ -41,7 +41,7 @@ def _common(settings: Settings) -> Any:
     may_differ = {'seed', 'name', *(f'optimizer.{field}' for field in settings.optimizer.traced)}
     values = config_lib.to_flat(settings).items()
     kept = tuple((k, v) for k, v in values if k not in may_differ and not k.startswith('paper.'))
-    return kept, updates_rows(settings), settings.optimizer.decay_interval(settings.train.batch_size)
+    return kept, updates_rows(settings)
 
 
 def run_many(

@@ -163,11 +163,12 @@ def test_decay_below_the_resolution_of_float32_has_its_effect(name, batch_size, 
     num_updates = round(0.01 / (1e-3 * decay))  # weights without a gradient decay by 1%
     optimizer = make_optimizer(rule, num_updates, batch_size, TABLE_NAMES)
     params = {'C_VxM': jnp.linspace(0.01, 1.0, 50)[:, None]}
-    zeros, num_steps = {'C_VxM': jnp.zeros((50, 1))}, round(num_updates / optimizer.decay_interval)
+    zeros, num_steps = {'C_VxM': jnp.zeros((50, 1))}, 100
+    interval = round(num_updates / num_steps)
 
     def update(carry, number):
         params, state, factor = carry
-        step = number * optimizer.decay_interval
+        step = number * interval + interval - 1
         factor *= optimizer.table_factor(state, step)
         updates, state = optimizer.update(zeros, state, params, step=step)
         return (optax.apply_updates(params, updates), state, factor), optimizer.table_factor(state, step + 1)
