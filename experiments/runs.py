@@ -182,7 +182,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
     parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of result names; default: *')
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
-    parser.add_switch('--list', 'list the runs to train, and train nothing')
+    parser.add_switch('--list', 'list the runs that would be trained, then exit')
     parser.add_training('runs/studies')
 
 

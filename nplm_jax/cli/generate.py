@@ -52,7 +52,9 @@ def define(parser: Parser) -> None:
     searches.add_argument(
         '--greedy', action='store_true', help='always choose the most likely word, which gives a single text'
     )
-    searches.add_argument('--beam', type=int, help='print the K most likely texts, by beam search; default: sample')
+    searches.add_argument(
+        '--beam', type=int, help='print the K most likely texts found by beam search; default: sample'
+    )
     parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
     parser.add_switch('--rare', 'allow the rare-word symbol in the text')
     parser.add_switch('--open', 'replace each rare-word symbol with a newly spelled word')

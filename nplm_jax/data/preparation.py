@@ -42,8 +42,8 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
         name: The name of the corpus.
 
     Raises:
-        BadInput: A file is missing, damaged, not text or changed while it was read; the cache is not writable; or the
-            tokenizer cannot learn from these texts.
+        BadInput: A file is missing, damaged, not text or changed while it was being read; the cache is not writable; or
+            the tokenizer cannot learn from these texts.
     """
     files = [file for source in sources for file in source.files]
     num_bytes = sum(map(text_files.size, files))

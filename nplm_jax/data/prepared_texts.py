@@ -68,7 +68,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
             JOB.
 
     Raises:
-        BadInput: The cache is not writable, or a file changed while it was read.
+        BadInput: The cache is not writable, or a file changed while it was being read.
     """
     name = hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:16]
     folder = cache_folder() / 'texts' / name
@@ -113,7 +113,7 @@ def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: 
     digests = [sha256(str(file), file) for file in files]
     for path, earlier in zip(files, before):
         if earlier != facts(path):
-            raise BadInput(path, 'changed while it was read; run the command again')
+            raise BadInput(path, 'changed while it was being read; run the command again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
     made_from = {'code': code, 'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}

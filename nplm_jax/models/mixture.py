@@ -256,7 +256,7 @@ def fit(
 
     Args:
         models: One or more models.
-        tokens_T: Ids of the stream.
+        tokens_T: The token ids of the text that contains the span.
         valid: The validation words.
         bins: Bins of contexts, each with its own weight vector; None for a single weight vector. The paper uses the
             bins of the interpolated trigram, which depend on the frequency of the context.

@@ -93,7 +93,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
         name: The name of the row.
         folder: The folder of the run, whose results have the perplexity of the test words with <rare>.
         by_ngram: The spelling by an n-gram.
-        by_network: The spelling by a network; None if none was trained.
+        by_network: The neural spelling model; None if none was trained.
     """
     loaded = loading.load(folder)
     settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model

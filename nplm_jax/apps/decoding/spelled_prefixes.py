@@ -97,7 +97,7 @@ class SpelledPrefixes(Prefixes):
 
 
 def word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
-    """Returns the frames of each word in an alignment, (first frame, last frame + 1)."""
+    """Returns the frame range of each word in an alignment, as (first frame, last frame + 1)."""
     found: list[tuple[int, int]] = []
     is_open, last, before = False, -1, Label('')
     for frame, number in enumerate(path):

@@ -83,7 +83,9 @@ class PageState:
             require(getattr(state, key) <= last, key, query.get(key), f'must be 0 to {last}')
         if state.weights is not None:
             fit = len(state.weights) == num_models and sum(state.weights) > 0
-            require(fit, 'weights', query['weights'], f'must be {num_models} weights, at least one of them above 0')
+            require(
+                fit, 'weights', query['weights'], f'must have one weight per model ({num_models}), at least one above 0'
+            )
             state.weights = state.weights if num_models > 1 else None
         return state
 

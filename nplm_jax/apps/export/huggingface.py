@@ -57,7 +57,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         raise BadInput('--to', f'supports model.family={allowed}, not {has}', value='hf')
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     if not isinstance(ours, WordTokenizer | ByteTokenizer | FileTokenizer):
-        raise BadInput('--to', f'does not support the tokenizer of corpus.tokens={ours.kind}', value='hf')
+        raise BadInput('--to', f'supports word, byte and file tokenizers, not corpus.tokens={ours.kind}', value='hf')
     safetensors = require_package('safetensors.numpy', 'export')
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     arrays = arrays_of(model)

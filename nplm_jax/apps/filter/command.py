@@ -50,7 +50,9 @@ def define(parser: Parser) -> None:
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
     output = 'output file, or output folder for several files, which keep their names; default: none'
     parser.add_output(output, may_be_folder=True)
-    parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
+    parser.add_argument(
+        '--field', default='text', metavar='COLUMN', help='column that contains the text in .jsonl and .parquet files'
+    )
     column = 'add the perplexity to the output as this column; default: no column'
     parser.add_owned('output', '--column', default='', help=column)
     kinds = 'documents in text files: lines, or paragraphs between blank lines'

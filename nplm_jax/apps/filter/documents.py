@@ -31,7 +31,7 @@ class Layout(NamedTuple):
     """The layout of the documents in a file.
 
     Attributes:
-        field: The column of the text in .jsonl and .parquet.
+        field: The column that contains the text in .jsonl and .parquet files.
         paragraphs: Whether documents in a text file are paragraphs, separated by empty lines, rather than lines.
         column: The column for the perplexity in the output; empty for no column.
     """

@@ -57,7 +57,13 @@ def define(parser: Parser) -> None:
     for key, values in measurement.CHOICES.items():
         parser.add_argument(f'--{key}', default=getattr(measurement.Options, key), choices=values, help=helps[key])
     parser.add_context()
-    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add columns of the K preceding words')
+    parser.add_argument(
+        '--spillover',
+        type=int,
+        default=0,
+        metavar='K',
+        help='also add the predictors of each of the K preceding words as columns',
+    )
     parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
