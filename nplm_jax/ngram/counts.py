@@ -224,10 +224,9 @@ def count(
     longer = sort_ngrams(words_L, n, vocabulary_size, scratch)
     keys, counts, suffix_nodes = (tuple(arrays) for arrays in zip(*longer)) if longer else ((), (), ())
     table = NgramTable(vocabulary_size, (np.arange(vocabulary_size), *keys))
-    counted = NgramCounts(table, (unigrams, *counts), (np.zeros(vocabulary_size, dtype), *suffix_nodes), scratch)
-    if marks is None or marks.are_crossed:
-        return dataclasses.replace(counted, marks=marks)
-    return _without_crossing(counted, marks)
+    suffix_nodes = np.zeros(vocabulary_size, dtype), *suffix_nodes
+    counted = NgramCounts(table, (unigrams, *counts), suffix_nodes, scratch, marks)
+    return counted if marks is None or marks.are_crossed else _without_crossing(counted, marks)
 
 
 def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:

@@ -12,17 +12,22 @@ import numpy as np
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram.counts import LineMarks
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 
 def marks_of(data: Dataset) -> LineMarks | None:
     """Returns the marks between the lines of a corpus, or None if lines have no mark."""
-    ids = data.vocabulary.ids
     if data.by_lines:
-        return LineMarks(ids[PARAGRAPH_BOUNDARY], ids.get(TEXT_BOUNDARY))
+        return _marks_of_lines(data.vocabulary)
     prefix = LineStart.of(data.vocabulary).prefix
     return LineMarks(prefix[-1], are_crossed=True) if prefix else None
+
+
+def _marks_of_lines(vocabulary: Vocabulary) -> LineMarks:
+    """Returns the marks of a text whose lines are read separately. The vocabulary contains `<p>`."""
+    return LineMarks(vocabulary.ids[PARAGRAPH_BOUNDARY], vocabulary.ids.get(TEXT_BOUNDARY))
 
 
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
@@ -35,7 +40,7 @@ def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
         data: The corpus, whose vocabulary contains `<p>`.
         scratch: Storage for large arrays.
     """
-    line, text = data.vocabulary.ids[PARAGRAPH_BOUNDARY], data.vocabulary.ids.get(TEXT_BOUNDARY)
+    line, text, _ = _marks_of_lines(data.vocabulary)
     writer, bounds = scratch.writer(np.int32), {0: 0}
     bounds |= dict.fromkeys((x for span in data.splits.values() for x in (span.start, span.stop)), 0)
     for block in blocks(len(data.tokens_T), scratch.block):

@@ -66,11 +66,10 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     share, allowed = settings.train.average_start, 'must be 0 if train.average=0'
     require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
-    num_averaged = min(total - average_start(settings, total), 1 / max(1 - settings.train.average, 1e-9))
+    average = settings.train.average
+    num_averaged = min(total - average_start(settings, total), 1 / max(1 - average, 1e-9))  # at most 1 without averages
     allowed = f'must be 0: float32 averages cannot hold {num_averaged:,.0f} updates (limit: {_MAX_AVERAGED:,})'
-    require(
-        num_averaged <= _MAX_AVERAGED or not settings.train.average, 'train.average', settings.train.average, allowed
-    )
+    require(num_averaged <= _MAX_AVERAGED, 'train.average', average, allowed)
     return Schedule(
         steps_per_epoch=per_epoch,
         total_steps=total,

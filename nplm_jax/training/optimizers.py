@@ -252,12 +252,12 @@ class Optimizer:
 
     def learning_rate(self, hyperparams: Hyperparams, step: Any) -> Any:
         """Returns the learning rate of an update."""
-        return self._rule(hyperparams).make_learning_rate(self.total_steps, self.batch_size)(step)
+        return self._schedule(self._rule(hyperparams))(step)
 
     def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies matrix-valued TABLES in an update."""
         rule = self._rule(self._hyperparams_at(state, step))
-        return 1 - rule.table_rate * rule.make_learning_rate(self.total_steps, self.batch_size)(step) * rule.decay
+        return 1 - rule.table_rate * self._schedule(rule)(step) * rule.decay
 
     def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
         """Returns the traced values for an update. The weight decay of several updates may be applied at once.
@@ -275,11 +275,13 @@ class Optimizer:
     def _rule(self, hyperparams: Hyperparams) -> Rule:
         return dataclasses.replace(self.rule, **hyperparams)
 
+    def _schedule(self, rule: Rule) -> optax.Schedule:
+        return rule.make_learning_rate(self.total_steps, self.batch_size)
+
     def _inject(self, hyperparams: Hyperparams) -> optax.GradientTransformationExtraArgs:
         def chain(**hyperparams: Any) -> optax.GradientTransformationExtraArgs:
             rule = self._rule(hyperparams)
-            schedule = rule.make_learning_rate(self.total_steps, self.batch_size)
-            return rule.chain(schedule, self.tables, self.out_in_matrices)
+            return rule.chain(self._schedule(rule), self.tables, self.out_in_matrices)
 
         names = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hyperparams]
         chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # read by Optax
