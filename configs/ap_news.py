@@ -33,8 +33,7 @@ _CORPUS: presets.Preset = {
     'corpus.valid': 963_138.0,
 }
 _NAMES = {'mlp10': 'MLP10, mixed with the trigram'}
-_TABLE2 = presets.with_paper({'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}, _NAMES, PAPER)
-_PRESETS = {**_TABLE2, **presets.NETWORKS}
+_PRESETS = presets.with_paper({'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}, _NAMES, PAPER)
 _MODIFIERS = {'paper': {**presets.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 
 

@@ -6,7 +6,7 @@ r"""BabyLM: 10 or 100 million words that a child hears and reads, from your copy
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
     nplm train babylm:10m,kneser_ney_5 ...   a count-based model: interpolated, kneser_ney_3 to _5,
                                              modified_kneser_ney_3 to _5
-    nplm train babylm:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
+    nplm train babylm:100m,residual ...      a window network with residual layers
 
 The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is a text, and files are
 read in alphabetical order. Most files have one utterance per line and no blank lines, so they are read as one
@@ -24,7 +24,7 @@ _CORPUS: presets.Preset = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_li
 _NETWORK: presets.Preset = {**presets.NCE, 'output.samples': 500}
 _MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
 _SIZES = {size: {'corpus.min_count': min_count, **_NETWORK} for size, min_count in _MIN_COUNTS.items()}
-_MODELS = {**presets.NGRAMS, **presets.NETWORKS}
+_MODELS = {**presets.NGRAMS, 'residual': presets.RESIDUAL}
 
 
 def get_config(preset: str = '10m') -> ConfigDict:

@@ -10,13 +10,10 @@
                                          _5, classes_150 to _2000, classes_500_4, classes_500_5
     nplm train brown:lstm                a recurrent network: rnn, gru, lstm
     nplm train brown:residual            a window network with residual layers, in four minutes
-    nplm train brown:tied_lstm           a regularized LSTM with C as its output matrix, in 12 epochs
     nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
                                          one_hour
-    nplm train brown:mogrifier           a Mogrifier LSTM by gradient descent, in 26 epochs
     nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
     nplm train brown:mlp9,paper          mlp9 with the paper's recipe, one word per update
-    nplm train brown:one_minute,sgd      an LSTM by gradient descent and NCE; also five_minutes and one_hour
     nplm train brown:mlp9,lstm,nce,adam  other components than those of mlp9, each with its own defaults
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
@@ -166,7 +163,7 @@ _QUICK: presets.Preset = {
     **presets.NCE,
 }
 # The empty preset is the default; `large` is the network of configs/default.py.
-_ALL = {**TABLE1, **RECURRENT, '': _BEST, 'quick': _QUICK, 'large': {}, **presets.NETWORKS, **MINUTES}
+_ALL = {**TABLE1, **RECURRENT, '': _BEST, 'quick': _QUICK, 'large': {}, 'residual': presets.RESIDUAL, **MINUTES}
 _MODIFIERS: dict[str, presets.Preset] = {
     'cased': {
         'corpus.lowercase': False,
@@ -181,8 +178,7 @@ _MODIFIERS: dict[str, presets.Preset] = {
 def get_config(preset: str = '') -> ConfigDict:
     """Returns the config of a preset. The default is the paper's network, tuned for four minutes of training.
 
-    `,cased` keeps upper and lower case, `,paper` uses the paper's recipe, and `,sgd` after a preset in
-    presets.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about the same time.
+    `,cased` keeps upper and lower case, and `,paper` uses the paper's recipe.
     """
     name = preset.partition(',')[0]
     if mixed := MIXTURES.get(name):
@@ -191,8 +187,7 @@ def get_config(preset: str = '') -> ConfigDict:
             f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
             f'half; run {mixed}, whose table lists it as "mixed with the trigram, fixed"',
         )
-    by_descent = {'sgd': presets.BY_GRADIENT_DESCENT[name]} if name in presets.BY_GRADIENT_DESCENT else {}
-    return presets.get_config('brown', preset, _CORPUS, _ALL, _MODIFIERS | by_descent)
+    return presets.get_config('brown', preset, _CORPUS, _ALL, _MODIFIERS)
 
 
 def sweep() -> Iterator[dict[str, Any]]:

@@ -36,16 +36,7 @@ PAPER_RECIPE: Preset = {
     'train.log_every': 10_000,
     'train.steps_per_execution': 1000,
 }
-# The best optimizer for an LSTM trained for twelve epochs or more.
-GRADIENT_DESCENT: Preset = {
-    'output.kind': 'nce',
-    'optimizer.name': 'sgd',
-    'optimizer.learning_rate': 20.0,
-    'optimizer.table_rate': 1.0,
-    'optimizer.clip_norm': 0.25,
-    'optimizer.decay': 3e-6,
-}
-# The best optimizer for an LSTM trained for a few epochs: one second moment per row of C, Adam for the gates.
+# The best optimizer for a few epochs of training: one second moment per row of C, Adam for all other parameters.
 ROWWISE_ADAM: Preset = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
@@ -58,8 +49,6 @@ ROWWISE_ADAM: Preset = {
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
 # Validation words during training, for texts whose validation on all words would take half as long as a pass.
 VALID_WORDS = 20_000
-# Steps after training that improve the rows of rare words.
-_AFTER_TRAINING: Preset = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
 # The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is
@@ -76,7 +65,8 @@ TABLE2_NETWORK: Preset = {
 }
 # A recurrent network over streams.
 RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
-# A window network with residual layers and tied features, for a few minutes of training.
+# A window network with residual layers and tied features, for a corpus of a million words or more. It is not in the
+# paper.
 RESIDUAL: Preset = {
     'model.family': 'residual',
     'model.expansion': 2,
@@ -94,81 +84,25 @@ RESIDUAL: Preset = {
     'train.batch_size': 1024,
     'model.bptt_length': 32,
     'train.epochs': 4,
-    **_AFTER_TRAINING,
+    'train.suffix_smoothing': 3.0,
+    'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# An LSTM with tied features and variational dropout, trained by gradient descent.
-TIED_LSTM: Preset = {
-    'model.family': 'lstm',
-    'model.m': 320,
-    'model.h': 400,
-    'model.tied': True,
-    'model.variational': True,
-    'model.dropout': 0.35,
-    'model.output_dropout': 0.45,
-    'train.epochs': 12,
-    'train.evaluate_every': 4686,  # three epochs of Brown
-    'train.patience': 4,
-    **GRADIENT_DESCENT,
-    **RECURRENT,
-    **_AFTER_TRAINING,
-}
-# Networks for any corpus of a million words or more. They are not in the paper.
-NETWORKS: dict[str, Preset] = {
-    'residual': RESIDUAL,
-    'tied_lstm': TIED_LSTM,
-    # A network with more dropout, for an hour of training.
-    'mogrifier': {
-        **TIED_LSTM,
-        'model.family': 'mogrifier',
-        'model.m': 400,
-        'model.dropout': 0.5,
-        'model.output_dropout': 0.6,
-        'model.word_dropout': 0.05,
-        'model.weight_dropout': 0.2,
-        'train.epochs': 26,
-        'train.evaluate_every': 7810,  # five epochs of Brown
-        'train.checkpoint_every': 1000,
-    },
-    # The tied LSTM over windows of 32 words. The state starts from zeros for every prediction.
-    'window_lstm': {
-        **TIED_LSTM,
-        'model.family': 'window_lstm',
-        'model.n': 33,
-        'model.dropout': 0.4,
-        'model.output_dropout': 0.5,
-        'train.batch_size': 1024,
-        'model.bptt_length': 32,
-        'train.epochs': 14,
-        'train.evaluate_every': 10_934,  # 14 epochs of Brown; a validation reads each word 32 times
-    },
-}
-
-
-def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: float, samples: int, epochs: int) -> Preset:
-    """Returns the tied LSTM with h = m, validated once an epoch."""
-    return {
-        **TIED_LSTM,
-        'model.m': m,
-        'model.h': m,
-        'model.dropout': dropout,
-        'model.output_dropout': output_dropout,
-        'model.word_dropout': word_dropout,
-        'output.samples': samples,
-        'train.epochs': epochs,
-        'train.evaluate_every': 0,
-        'train.valid_words': VALID_WORDS,
-    }
-
-
 # A Mogrifier LSTM. The rows of a table share their second moments in part, so rare words move less and the learning
 # rate may be higher.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
     'model.rounds': 2,
+    'model.tied': True,
+    'model.variational': True,
     'optimizer.row_adaptivity': 0.5,
     'optimizer.learning_rate': 0.008,
+    'train.evaluate_every': 0,  # once an epoch
+    'train.patience': 4,
+    'train.valid_words': VALID_WORDS,
+    'train.calibrate': True,
+    **RECURRENT,
 }
 _BROWN = 800_000  # training words of Brown
 # The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
@@ -178,7 +112,7 @@ _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
     2.4: (0.0, 0.0, 0.0, 0.2),  # one_minute
     7.68: (0.15, 0.3, 0.0, 0.2),  # five_minutes
-    52.0: (0.5, 0.6, 0.05, 0.2),  # dropout of mogrifier
+    52.0: (0.5, 0.6, 0.05, 0.2),  # a network of 400 units trained for 26 passes
 }
 
 
@@ -201,8 +135,13 @@ def network(width: int, passes: float, words: int) -> Preset:
         round(float(np.interp(at, passes_known, column)), 4) for column in zip(*_BY_EQUIVALENT_PASSES.values())
     )
     return {
-        **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
         **_MOGRIFIER,
+        'model.m': width,
+        'model.h': width,
+        'model.dropout': dropout,
+        'model.output_dropout': output_dropout,
+        'model.word_dropout': word_dropout,
+        'output.samples': 500 if width <= 256 else 1000,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less decay
         'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,  # below 3, because rare words moved less
     }
@@ -214,12 +153,6 @@ MINUTES: dict[str, Preset] = {
     'five_minutes': {**network(256, 6, _BROWN), 'train.epochs': 6},
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
     'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
-}
-# LSTMs trained by gradient descent for about the same times.
-BY_GRADIENT_DESCENT: dict[str, Preset] = {
-    'one_minute': _tied_lstm(200, 0.0, 0.0, 0.0, 500, 2),
-    'five_minutes': _tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4),
-    'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
 }
 
 

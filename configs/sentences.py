@@ -26,5 +26,4 @@ _NETWORK: presets.Preset = {
 
 def get_config(preset: str = '') -> ConfigDict:
     """Returns the config of a network with m=2, whose word features can be drawn in the plane, or of a preset."""
-    known = {'': _NETWORK, **presets.NGRAMS, **presets.NETWORKS}
-    return presets.get_config('sentences', preset, {'corpus.name': 'sentences'}, known)
+    return presets.get_config('sentences', preset, {'corpus.name': 'sentences'}, {'': _NETWORK, **presets.NGRAMS})

@@ -7,9 +7,8 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         --config.corpus.test_path=test.txt
     nplm train text:interpolated --config.corpus.path=my_novel.txt
         a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    nplm train text:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a million words or more:
-        residual, tied_lstm, mogrifier, or an LSTM that trains in the named time on a million words on 2 cores:
-        one_minute, five_minutes, twenty_minutes, one_hour
+    nplm train text:one_minute --config.corpus.path=my_novel.txt  a better network, which trains in the named time on a
+        million words on 2 cores: one_minute, five_minutes, twenty_minutes, one_hour; or residual, a window network
     nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt   components: a body or a count-based model, an
         output layer, an optimizer, a schedule, a tokenizer, or import paths of plug-ins
     nplm train text:lmplz --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
@@ -45,7 +44,7 @@ _PRESETS = {
         'corpus.split_possessive': False,
         'corpus.min_count': 1,
     },
-    **presets.NETWORKS,
+    'residual': presets.RESIDUAL,
 }
 
 

@@ -5,7 +5,7 @@
                                        _5
     nplm train wikitext2:one_minute    the best network for this time: one_minute, five_minutes, twenty_minutes,
                                        one_hour
-    nplm train wikitext2:tied_lstm     a better network than the paper's: residual, tied_lstm, mogrifier
+    nplm train wikitext2:residual      a window network with residual layers
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
@@ -68,6 +68,6 @@ def get_config(preset: str = 'mlp10') -> ConfigDict:
         'wikitext2',
         preset,
         {'corpus.name': 'wikitext2', **WORDS},
-        {**TABLE2, **presets.NETWORKS, **MINUTES},
+        {**TABLE2, 'residual': presets.RESIDUAL, **MINUTES},
         default='mlp10',
     )

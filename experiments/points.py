@@ -10,7 +10,6 @@ from typing import Any
 from configs import brown, wikitext2
 from experiments import results
 from experiments.beyond.cheaper.points import POINTS as CHEAPER
-from experiments.beyond.frontier import tuning
 from experiments.beyond.lineage import ladder
 from experiments.beyond.tokens import study as tokens_study
 from experiments.paper.table1 import seeds
@@ -45,12 +44,10 @@ class Training(Point):
     Attributes:
         config: The config file and its preset, such as `configs/brown.py:mlp9`.
         keys: The keys set on the command line.
-        facts: Additional entries recorded with the results.
     """
 
     config: str = ''
     keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def words(self, runs: pathlib.Path) -> list[str]:
         """Returns the arguments of launch.py, without --workdir. The required points are the network's teachers."""
@@ -202,8 +199,8 @@ def reading_times() -> Iterator[Point]:
     folder = results.folder('reading_times') / 'runs'
     for run in models.runs():
         row = models.ROWS[run.row]
-        config, keys = f'configs/brown.py:{row.config}', {**row.overrides, 'seed': run.seed}
-        yield Training(folder / f'{run.folder}.json', f'ladder/{run.folder}', config=config, keys=keys)
+        keys = {**row.overrides, 'seed': run.seed}
+        yield Training(folder / f'{run.folder}.json', f'ladder/{run.folder}', config=row.config, keys=keys)
 
 
 def tokens() -> Iterator[Point]:
@@ -211,15 +208,6 @@ def tokens() -> Iterator[Point]:
     for run in tokens_study.all_runs():
         command = 'experiments.beyond.tokens.study', f'--run={run.name}'
         yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)
-
-
-def tuned() -> Iterator[Point]:
-    """Yields the variants tested with one minute of training."""
-    for corpus, changes in tuning.POINTS.items():
-        for name, keys in changes.items():
-            config, facts = f'experiments/beyond/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}
-            result = tuning.RESULTS / corpus / f'{name}.json'
-            yield Training(result, f'tuning-{corpus}-{name}', config=config, facts=facts)
 
 
 STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
@@ -233,5 +221,4 @@ STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'wikitext2': on_wikitext2,
     'reading_times': reading_times,
     'tokens': tokens,
-    'tuning': tuned,
 }

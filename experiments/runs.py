@@ -120,7 +120,7 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
         return read_json(output)
     found = launch(point.words(runs), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
-    found = {**found, **point.facts, 'settings': changed}
+    found = {**found, 'settings': changed}
     if needed:
         taught = sum(other['seconds'] for other in needed)
         found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught}

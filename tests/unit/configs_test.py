@@ -74,9 +74,10 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     assert network.layout.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size
 
 
-def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
-    network = network_from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
+def test_a_tied_lstm_has_no_output_matrix_beside_its_word_features():
     m, h = 320, 400
+    config = config_lib.override(brown.get_config('one_minute,lstm'), {'model.tied': True, 'model.m': m, 'model.h': h})
+    network = network_from_settings(load_settings(config), BROWN_V)
     assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
     assert isinstance(network.output, SparseOutputLayer)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pathlib
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from configs import brown
@@ -22,9 +22,8 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 ADAPTED = 'adapted', 'adapted_kn5'  # the second has the cache that mixes best with the 5-gram
-# Results folder -> file names, which are presets of configs/brown.py and configs/wikitext2.py.
-BROWN = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
-WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
+# Results folder -> file names, which are presets of configs/brown.py.
+OTHERS = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 HEADER = [
     'run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'calibrated', 'valid', 'test', '/ KN5',
     'mixed: test',
@@ -75,11 +74,11 @@ class Point(NamedTuple):
         return self.recorded['perplexity']['test']
 
 
-def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Point]:
-    """Returns all runs on a corpus, fastest first: the runs in `folder` and the runs of other studies."""
-    own = [Point(path.stem, results.read(folder, path.stem)) for path in folder.glob('*.json')]
+def points() -> list[Point]:
+    """Returns all runs on Brown, fastest first: the runs of this study and those of other studies."""
+    own = [Point(path.stem, results.read(RESULTS, path.stem)) for path in RESULTS.glob('*.json')]
     elsewhere = [
-        Point(name, results.read(results.folder(other), name)) for other, names in others.items() for name in names
+        Point(name, results.read(results.folder(other), name)) for other, names in OTHERS.items() for name in names
     ]
     runs = [point for point in (*own, *elsewhere) if point.name not in ADAPTED]
     return sorted(runs, key=lambda point: point.seconds)
@@ -116,7 +115,7 @@ def draw(path: pathlib.Path) -> None:
     """Draws all runs on logarithmic axes, with labels for the runs in NAMED and a line through the Pareto front."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
-    all_points = points(RESULTS, BROWN)
+    all_points = points()
     figure = matplotlib.figure.Figure(figsize=(8, 4.5), layout='constrained')
     axes = figure.subplots()
     best = frontier(all_points)
@@ -169,10 +168,9 @@ def seeds() -> str:
 
 
 def make() -> str:
-    """Returns the tables of the runs on Brown and WikiText-2, and the tables of adaptive models."""
-    corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
-    tables = [markdown_table(HEADER, rows(runs)) for runs in corpora]
-    return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
+    """Returns the table of the runs on Brown, and the tables of adaptive models."""
+    adapted = (adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)
+    return '\n\n'.join([markdown_table(HEADER, rows(points())), *adapted])
 
 
 def define(parser: study.StudyParser) -> None:

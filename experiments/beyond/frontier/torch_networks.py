@@ -209,7 +209,7 @@ def perplexity(model: Recipe, tokens_T: Tensor, span: Span) -> float:
 
 def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
     """Trains for `minutes` of processor time per thread. Returns the perplexities and their cost."""
-    config = {'brown': brown, 'wikitext2': wikitext2}[corpus].get_config('tied_lstm')
+    config = {'brown': brown, 'wikitext2': wikitext2}[corpus].get_config('one_minute')
     data = loading.load_dataset(experiment.load_settings(config))
     torch.manual_seed(1)
     rng = np.random.default_rng(1)

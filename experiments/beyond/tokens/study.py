@@ -20,8 +20,8 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from configs import presets, text
-from experiments import results, study
+from configs import text
+from experiments import results, study, tied_lstm
 from experiments.beyond.tokens import texts
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
@@ -98,8 +98,8 @@ def all_runs() -> list[Run]:
 
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
-    """Returns the config of a run: the network of its preset of configs/brown.py, trained on these files."""
-    c = config_lib.override(text.get_config(), {**presets.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
+    """Returns the config of a run: the network of its preset of experiments/tied_lstm.py, trained on these files."""
+    c = config_lib.override(text.get_config(), {**tied_lstm.PRESETS[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved only at the end

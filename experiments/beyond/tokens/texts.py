@@ -21,7 +21,7 @@ SPLITS = ('train', 'valid', 'test')
 
 
 def _wikitext2() -> ConfigDict:
-    return config_lib.override(wikitext2.get_config('tied_lstm'), wikitext2.BY_ARTICLES)
+    return config_lib.override(wikitext2.get_config('one_minute'), wikitext2.BY_ARTICLES)
 
 
 _CONFIGS = {'brown': lambda: brown.get_config('one_minute'), 'wikitext2': _wikitext2}

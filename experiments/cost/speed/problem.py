@@ -39,11 +39,9 @@ Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, flo
 Name = TypeVar('Name', str, tuple[str, str])
 
 
-def transformer() -> ConfigDict:
-    """Returns the Transformer of experiments/beyond/lineage with the exact loss, without warm-up."""
-    return config_lib.override(
-        ladder.without_budget('attention', ladder.BROWN), {'output.kind': 'full', 'optimizer.warmup': 0}
-    )
+def rung(name: str) -> ConfigDict:
+    """Returns a rung of experiments/beyond/lineage with the exact loss, without warm-up."""
+    return config_lib.override(ladder.without_budget(name, ladder.BROWN), {'output.kind': 'full', 'optimizer.warmup': 0})
 
 
 ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto)
@@ -51,8 +49,8 @@ ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),
     'lstm': (functools.partial(brown.get_config, 'lstm'), brown.VOCABULARY),
-    'mogrifier': (functools.partial(brown.get_config, 'mogrifier,full'), brown.VOCABULARY),
-    'transformer': (transformer, brown.VOCABULARY),
+    'mogrifier': (functools.partial(rung, 'mogrifier'), brown.VOCABULARY),
+    'transformer': (functools.partial(rung, 'attention'), brown.VOCABULARY),
 }
 QUICK = [row for row in ROWS if row != 'mlp10']  # the rows of --quick
 LARGE = 'large'  # a network measured only by memory.py

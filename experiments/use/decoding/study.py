@@ -1,6 +1,6 @@
 """Word error rates of beam search with different models, on Brown's sentences and a simulated noisy channel.
 
-    nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute,sgd
+    nplm train brown:modified_kneser_ney_5 && nplm train experiments/tied_lstm.py:one_minute
     python -m experiments.use.decoding.study --runs=runs          # measures, and writes results/brown.json
     python -m experiments.use.decoding.study                      # prints the table
 

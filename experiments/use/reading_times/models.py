@@ -1,4 +1,4 @@
-"""The models of the studies in experiments/use: rows of configs/brown.py with overrides.
+"""The models of the studies in experiments/use: presets of Brown with overrides.
 
 `python -m experiments.runs reading_times` trains them. A run's folder is ladder/NAME for a count-based model
 and ladder/NAME-SEED for a network.
@@ -16,7 +16,7 @@ class Row(NamedTuple):
     """A model.
 
     Attributes:
-        config: The preset of configs/brown.py.
+        config: The config file and the preset.
         overrides: The keys set by --config.KEY=VALUE.
     """
 
@@ -33,16 +33,16 @@ _NCE = {
 }
 _UNSMOOTHED = {'train.suffix_smoothing': 0.0, 'train.calibrate': False}  # as in the committed results
 COUNTS = {
-    **{f'kneser_ney_{n}': Row('kneser_ney_5', {'model.n': n}) for n in (2, 3, 4, 5)},
-    **{name: Row(name, {}) for name in ('modified_kneser_ney_5', 'interpolated', 'classes_500')},
+    **{f'kneser_ney_{n}': Row('configs/brown.py:kneser_ney_5', {'model.n': n}) for n in (2, 3, 4, 5)},
+    **{name: Row(f'configs/brown.py:{name}', {}) for name in ('modified_kneser_ney_5', 'interpolated', 'classes_500')},
 }
 NETWORKS = {
-    'mlp9': Row('mlp9', _NCE),
-    'rnn': Row('rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
-    'gru': Row('one_minute,sgd', {'model.family': 'gru', **_UNSMOOTHED}),
-    'lstm': Row('five_minutes,sgd', _UNSMOOTHED),
-    'residual': Row('residual', _UNSMOOTHED),
-    'mlp1': Row('mlp1', _NCE),
+    'mlp9': Row('configs/brown.py:mlp9', _NCE),
+    'rnn': Row('configs/brown.py:rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
+    'gru': Row('experiments/tied_lstm.py:one_minute', {'model.family': 'gru', **_UNSMOOTHED}),
+    'lstm': Row('experiments/tied_lstm.py:five_minutes', _UNSMOOTHED),
+    'residual': Row('configs/brown.py:residual', _UNSMOOTHED),
+    'mlp1': Row('configs/brown.py:mlp1', _NCE),
 }
 ROWS = {**COUNTS, **NETWORKS}
 

@@ -1,7 +1,7 @@
 """Evaluates models that adapt to the preceding words. The models predict each word before they learn from it.
 
-    nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
-    nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
+    nplm adapt runs/brown-five_minutes runs/brown-modified_kneser_ney_5 --output=adapted.json
+    nplm adapt runs/brown-five_minutes lm.nplm --text=novel.txt
 
 Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
 neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both. Several runs are also

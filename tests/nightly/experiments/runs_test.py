@@ -82,10 +82,10 @@ def test_a_studys_own_program_gets_the_folder_of_its_runs_and_the_file_of_its_re
 
 def test_a_result_is_written_with_the_changed_keys_and_the_cost_of_the_process(folder, monkeypatch):
     (folder / 'launch.py').write_text(FINISHES)
-    point = training(folder, 'one', keys={'seed': 2, 'model.m': 7}, facts={'changes': {'model.m': 7}})
+    point = training(folder, 'one', keys={'seed': 2, 'model.m': 7})
     run(folder, monkeypatch, [point])
     kept = json.loads(point.result.read_text())
-    assert kept['perplexity'] == {'test': 5.0} and kept['changes'] == {'model.m': 7}
+    assert kept['perplexity'] == {'test': 5.0}
     assert kept['settings']['model.m'] == 7 and 'seed' not in kept['settings']
     assert {'processor_seconds', 'process_seconds', 'load'} <= kept.keys()
     words = (folder / 'runs' / 'one' / 'words').read_text()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from configs import presets
+from experiments import tied_lstm
 from experiments.beyond.tokens import study, texts
 from experiments.beyond.tokens.study import Run
 from nplm_jax.data import corpora
@@ -25,9 +25,7 @@ def small(tmp_path, monkeypatch):
         paragraphs = [['<p>', *part.tolist()] for part in np.array_split(chosen, 30)]
         (folder / f'{split}.txt').write_text(texts.to_text([word for part in paragraphs for word in part]))
     little = {'model.m': 8, 'model.h': 8, 'output.samples': 10}
-    monkeypatch.setitem(
-        presets.BY_GRADIENT_DESCENT, 'one_minute', {**presets.BY_GRADIENT_DESCENT['one_minute'], **little}
-    )
+    monkeypatch.setitem(tied_lstm.PRESETS, 'one_minute', {**tied_lstm.PRESETS['one_minute'], **little})
     monkeypatch.setitem(study.SYSTEMS[study.WORDS], 'corpus.max_vocabulary', 30)
     monkeypatch.setitem(study.SYSTEMS['bpe_2048'], 'corpus.pieces', 300)
     return tmp_path

@@ -126,7 +126,6 @@ def test_words_of_the_config_file_come_before_components():
     lstm, by_words = brown.get_config('lstm'), brown.get_config('mlp9,lstm')
     assert (lstm.model.h, by_words.model.h) == (256, config_lib.override({}, {'model.family': 'lstm'}).model.h)
     assert brown.get_config('mlp9,paper').train.batch_size == 1
-    assert brown.get_config('one_minute,sgd').model.h == 200 != brown.get_config('five_minutes').model.h
 
 
 @pytest.mark.parametrize('module', [text, wikitext2, babylm])
@@ -160,7 +159,6 @@ def test_the_kind_of_a_plug_in_is_its_base_class_or_what_its_function_takes(word
         'lstm,gru',
         'mlp9,gru,lstm',
         'mlp9,adam,sgd',
-        'one_minute,sgd,adam',
         'mlp9,,lstm',
         'mlp2x',
         'mlp9,mlp7',

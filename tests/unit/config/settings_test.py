@@ -388,7 +388,7 @@ def test_a_key_that_the_run_does_not_have_is_one_line_with_the_keys_that_it_has(
 
 
 def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():
-    row, muon = brown.get_config('one_minute,sgd'), {'optimizer.name': 'optax.contrib:muon'}
+    row, muon = brown.get_config('lstm'), {'optimizer.name': 'optax.contrib:muon'}
     changes = muon, {**muon, 'optimizer.learning_rate': 0.1}
     rates = [config_lib.override(row, change).optimizer for change in changes]
     assert [(found.learning_rate, found.table_rate) for found in rates] == [(0.003, 2.0), (0.1, 2.0)]

@@ -243,7 +243,7 @@ def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, 
     [
         ('text:lstm,adam', {'optimizer.name': 'sgd'}),
         ('text:lstm,adam', {'optimizer.name': 'adam', 'model.layers': 2}),
-        ('text:tied_lstm', {'model.family': 'gru', 'output.kind': 'full'}),
+        ('text:one_minute', {'model.family': 'gru', 'output.kind': 'full'}),
         ('brown:lstm', {'model.family': 'kneser_ney', 'model.n': 4}),
         ('brown:lstm', {'model.family': 'transformer'}),
         ('brown:mlp9,lstm', {'model.family': 'gru', 'model.layers': 2}),
