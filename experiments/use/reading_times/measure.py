@@ -84,12 +84,16 @@ class Texts(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
+def columns_of(stories: Stories, loaded: LoadedModel) -> dict[str, list[Any]]:
+    """Returns the columns of `nplm_jax.surprisal` that depend only on the vocabulary of a model."""
+    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
+    uniform = LoadedModel(loaded.settings, loaded.vocabulary, Uniform(len(loaded.vocabulary)))
+    return measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+
+
 def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
     """Tokenizes the words of the stories with the vocabulary of a model trained on Brown."""
-    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
-    vocabulary = loaded.vocabulary
-    uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))
-    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    vocabulary, measured = loaded.vocabulary, columns_of(stories, loaded)
     cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
