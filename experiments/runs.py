@@ -26,7 +26,6 @@ from typing import Any
 from experiments import audit, points, results, study
 from experiments.points import Mixture, Point, Program
 from nplm_jax.config import settings as config_lib
-from nplm_jax.reporting import catalog
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
@@ -63,7 +62,7 @@ def seconds_before(point: Point) -> float | None:
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains or resumes a run.
+    """Trains or resumes a run. Also starts launch.py for a finished run, which it refuses if the config is another.
 
     Args:
         words: The arguments of launch.py, without --workdir.
@@ -77,8 +76,6 @@ def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> di
         subprocess.CalledProcessError: The process failed.
         TimeoutError: The process was stopped.
     """
-    if (finished := catalog.finished(folder)) is not None:
-        return finished
     is_new, load = not folder.exists(), os.getloadavg()[0]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     _run([sys.executable, 'launch.py', *words, f'--workdir={folder}'], until)
