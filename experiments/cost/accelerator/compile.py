@@ -175,10 +175,10 @@ def measure(flags: study.Flags) -> None:
             bar.set_description(f'{case.topology} {case.name}')
             entry = compile_case(case)
             jax.clear_caches()
+            entry |= of_module('experiments.cost.accelerator.compile')  # a file may have entries of several commits
+            entry['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
+            entry['versions'] = {**entry['versions'], **versions()}
             found = read(folder, case.topology)
-            found |= of_module('experiments.cost.accelerator.compile')
-            found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
-            found['versions'] = {**found['versions'], **versions()}
             found['entries'] = {**found.get('entries', {}), case.name: entry}
             results.write(folder / f'{case.topology}.json', found)
             bar.update(1)
