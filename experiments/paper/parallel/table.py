@@ -9,16 +9,14 @@ Simulated devices verify communication and computation, but not speed.
 
 import dataclasses
 import pathlib
-import shlex
-import sys
 
 import jax
 
 from configs import ap_news
 from experiments import results, study
 from experiments.paper.parallel import counts, program
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
 
@@ -41,7 +39,7 @@ def measure() -> None:
     needed, present = max(d * m for d, m in MESHES), jax.device_count()
     if needed > present:
         raise BadInput('--measure', f'needs {needed} devices, but JAX has {present}; set JAX_NUM_CPU_DEVICES={needed}')
-    facts = {'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    facts = of_module('experiments.paper.parallel.table')
     meshes: dict[str, dict[str, float]] = {}
     for d, m in MESHES:
         meshes[f'{d}x{m}'] = program.measure(MODEL, VOCABULARY, BATCH, d, m)
