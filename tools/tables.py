@@ -55,7 +55,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.race --show --output=experiments/cost/speed/results/race_streams.json',
         '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
-        '.quality --show',
         '.evaluation --show',
         '.scaling --show',
         '.queries --show',
