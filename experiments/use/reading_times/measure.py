@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results, study
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from experiments.use.reading_times import models as models_lib
 from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import Stories
@@ -214,9 +214,10 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for name, run, run_folders in named_runs:
         measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
-        recorded = catalog.finished(run_folders[0]) or {}
-        own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}
-        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
+        recorded = [catalog.finished(folder) or {} for folder in run_folders]
+        own = {'valid': recorded[0]['perplexity']['valid']} if name == run.row else {}
+        facts = {'train_words': recorded[0]['words']['train'], 'trained': of_runs(recorded)}
+        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, **facts}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
     is_kept_W, baseline_WxB = analysed(stories, texts)
     return {

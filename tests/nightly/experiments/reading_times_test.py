@@ -108,6 +108,9 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     measured = measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache')
     assert set(measured['models']) == {'kneser_ney_2', 'kneser_ney_5'} and len(measured['stories']['counts']) == 3
     stories = natural_stories.read(str(tmp_path))
+    for name, by_words in measured['models'].items():
+        (trained,) = by_words['800000']['1']['trained']
+        assert trained['versions'] == loading.load(tmp_path / 'runs' / name).results['versions']
     assert measured['stories']['in_vocabulary'] == sum('newword' not in word for word in stories.words) > 0
     loaded = loading.load(tmp_path / 'runs' / 'kneser_ney_2')
     cached = measure.Surprisals(None, None, tmp_path / 'cache').of('kneser_ney_2', [tmp_path / 'runs' / 'kneser_ney_2'])
