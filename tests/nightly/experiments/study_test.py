@@ -148,10 +148,7 @@ INTERRUPTED = {  # by study: what measures a row, where the results hold the row
 @pytest.mark.parametrize('name', INTERRUPTED)
 def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, tmp_path, monkeypatch):
     function, key, words, missing = INTERRUPTED[name]
-    try:
-        module = importlib.import_module(f'experiments.{name}')
-    except ModuleNotFoundError:
-        pytest.skip('needs an optional package')
+    module = importlib.import_module(f'experiments.{name}')
     monkeypatch.chdir(tmp_path)
     for file in ('text', 'lmplz'):
         (tmp_path / file).write_text('a\n')
