@@ -85,10 +85,15 @@ def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Po
     return sorted(runs, key=lambda point: point.seconds)
 
 
-def rows(all_points: Iterable[Point]) -> list[list[Any]]:
-    """Returns one row per run. Calibrated networks are compared with the calibrated 5-gram on Brown."""
+def rows(all_points: Iterable[Point], calibrated_reference: float | None = None) -> list[list[Any]]:
+    """Returns one row per run.
+
+    Args:
+        all_points: The runs on a corpus, with the 5-gram.
+        calibrated_reference: The test perplexity of the calibrated 5-gram, with which calibrated networks are compared.
+    """
     (reference,) = (point.test for point in all_points if point.name == KN5)
-    references = {'-': reference, 'yes': results.read(RESULTS / 'calibration', KN5)['after']['test']}
+    references = {'-': reference, 'yes': calibrated_reference}
     table = []
     for name, recorded in all_points:
         numbers = [
@@ -97,7 +102,8 @@ def rows(all_points: Iterable[Point]) -> list[list[Any]]:
         ]
         calibrated = 'yes' if 'calibration_words' in recorded else '-'
         perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
-        ratio = f'{perplexities[1] / references[calibrated]:.2f}'
+        divisor = references[calibrated]
+        ratio = f'{perplexities[1] / divisor:.2f}' if divisor else '-'
         mixed = recorded.get('mixture', {}).get('by_frequency', {}).get('test', '-')
         table.append([name, recorded['family'], *numbers, calibrated, *perplexities, ratio, mixed])
     return table
@@ -170,8 +176,9 @@ def seeds() -> str:
 
 def make() -> str:
     """Returns the tables of the runs on Brown and WikiText-2, and the tables of adaptive models."""
-    corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
-    tables = [markdown_table(HEADER, rows(runs)) for runs in corpora]
+    calibrated = results.read(RESULTS / 'calibration', KN5)['after']['test']
+    on_brown, on_wikitext2 = rows(points(RESULTS, BROWN), calibrated), rows(points(RESULTS / 'wikitext2', WIKITEXT2))
+    tables = [markdown_table(HEADER, table) for table in (on_brown, on_wikitext2)]
     return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
 
 

@@ -1,5 +1,5 @@
 import pytest
-from helpers import refuses
+from helpers import no_app_missing, refuses
 
 from experiments.beyond.frontier import minutes, tuning
 from nplm_jax.config import settings as config_lib
@@ -29,3 +29,15 @@ def test_a_text_of_the_dial_has_about_so_many_words(name, tmp_path):
     assert wanted <= words < wanted + 3_000  # whole texts of Brown
     minutes.write_text('4k', path)  # is there
     assert len(path.read_text().split()) == words
+
+
+def test_a_calibrated_network_is_compared_with_the_calibrated_5_gram_of_its_corpus():
+    with no_app_missing():
+        from experiments.beyond.frontier import table  # noqa: PLC0415 (needs the app of adaptive models)
+
+    found = {'family': 'lstm', 'perplexity': {'valid': 110.0, 'test': 100.0}}
+    counts = table.Point(table.KN5, {**found, 'perplexity': {'valid': 220.0, 'test': 200.0}})
+    runs = [counts, table.Point('plain', found), table.Point('calibrated', {**found, 'calibration_words': 5})]
+    column = table.HEADER.index('/ KN5')
+    assert [row[column] for row in table.rows(runs, 125.0)] == ['1.00', '0.50', '0.80']
+    assert [row[column] for row in table.rows(runs)] == ['1.00', '0.50', '-']  # of a corpus without that 5-gram
