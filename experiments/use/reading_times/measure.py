@@ -157,7 +157,9 @@ class Surprisals:
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
         """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
-        digest = hashlib.sha256(b''.join(read_bytes(str(f), f / 'results.json') for f in folders)).hexdigest()
+        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, WEIGHT_WORDS)).encode()
+        runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
+        digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
         if path.exists():
             return read_json(path)['surprisals']
