@@ -209,3 +209,7 @@ def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
     with refuses(f'--{missing}'):
         next(queries.measure(argparse.Namespace(**flags, rounds=1, also=[], quick=False)))
+
+
+def test_the_lines_of_queries_end_where_kenlm_ends_them():
+    assert queries.lines_of('a\u2028b\x0cc\u0085\n\nd\r\n'.encode()) == ['a\u2028b\x0cc\u0085', '', 'd\r']
