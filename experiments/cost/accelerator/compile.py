@@ -128,11 +128,11 @@ def check(
     """
     V = -(-update.network.vocabulary_size // model)
     products = [arrays for arrays in program.products() if any(_is_over(V, array) for array in arrays)]
-    collectives = [i for i, _, _ in program.run() if i.kind == 'all-gather']
+    gathers = [i for i, _ in program.sent() if i.kind == 'all-gather']
     return {
         'products': len(products),
         'float32_products': sum(all(array.kind == 'f32' for array in arrays) for arrays in products),
-        'gathered_tables': sum(any(_is_over(V * model, array) for array in i.arrays) for i in collectives),
+        'gathered_tables': sum(any(_is_over(V * model, array) for array in i.arrays) for i in gathers),
         'sent': sum(each['count'] for each in sent),
         'by_hand': at_most(update, data, model),
     }

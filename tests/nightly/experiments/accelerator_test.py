@@ -50,6 +50,31 @@ def test_what_a_loop_sends_counts_as_often_as_it_runs():
     ]
 
 
+FUSED = """
+%first (p: f32[250,64]) -> f32[1000,64] {
+  %p = f32[250,64]{1,0} parameter(0)
+  ROOT %gather = f32[1000,64]{1,0} all-gather(%p), channel_id=1, replica_groups=[1,4]<=[4], dimensions={0}
+}
+
+%second (q: f32[250,64]) -> f32[1000,64] {
+  %q = f32[250,64]{1,0} parameter(0)
+  ROOT %gather.1 = f32[1000,64]{1,0} all-gather(%q), channel_id=1, replica_groups=[1,4]<=[4], dimensions={0}
+}
+
+ENTRY %main (r: f32[250,64]) -> f32[1000,64] {
+  %r = f32[250,64]{1,0} parameter(0)
+  %one = f32[1000,64]{1,0} fusion(%r), kind=kLoop, calls=%first
+  ROOT %two = f32[1000,64]{1,0} fusion(%r), kind=kLoop, calls=%second
+}
+"""
+
+
+def test_a_collective_in_several_fusions_is_sent_once():
+    program = hlo.Program(FUSED)
+    assert [(instruction.kind, times) for instruction, times in program.sent()] == [('all-gather', 1)]
+    assert [each['count'] for each in program.collectives()] == [1]
+
+
 def test_products_have_the_types_of_their_operands():
     (operands,) = hlo.Program(TEXT).products()
     assert [(array.kind, array.shape) for array in operands] == [('f32', (8, 64))] * 2
