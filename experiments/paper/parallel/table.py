@@ -112,7 +112,7 @@ def make(machine: counts.Machine) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--measure', 'compile again and write results/compiled.json')
-    parser.add_switch('--figure', 'also draw predicted.png')
+    parser.add_switch('--figure', 'also draw predicted.png, that of another machine in the working folder')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])
 
@@ -121,7 +121,7 @@ def show(flags: study.Flags) -> str:
     """Returns all tables; draws the figure if requested."""
     machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
     if flags.figure:
-        draw(HERE / 'predicted.png', machine)
+        draw((HERE if machine == counts.Machine() else pathlib.Path()) / 'predicted.png', machine)
     return make(machine)
 
 
