@@ -2,7 +2,7 @@
 
 The source folder is the repository's root, so that one relative link works on a code host and in the site:
 
-    sphinx-build -W --keep-going -c docs . build/docs
+    sphinx-build -E -W --keep-going -c docs . build/docs
 """
 
 import pathlib

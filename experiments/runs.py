@@ -25,8 +25,8 @@ from typing import Any
 
 from experiments import audit, points, results, study
 from experiments.points import Mixture, Point, Program
+from experiments.sources import of_runs
 from nplm_jax.config import settings as config_lib
-from nplm_jax.reporting import catalog
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
@@ -63,7 +63,7 @@ def seconds_before(point: Point) -> float | None:
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains or resumes a run.
+    """Trains or resumes a run. Also starts launch.py for a finished run, which it refuses if the config is another.
 
     Args:
         words: The arguments of launch.py, without --workdir.
@@ -77,8 +77,6 @@ def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> di
         subprocess.CalledProcessError: The process failed.
         TimeoutError: The process was stopped.
     """
-    if (finished := catalog.finished(folder)) is not None:
-        return finished
     is_new, load = not folder.exists(), os.getloadavg()[0]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     _run([sys.executable, 'launch.py', *words, f'--workdir={folder}'], until)
@@ -123,7 +121,7 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
     found = {**found, 'settings': changed}
     if needed:
         taught = sum(other['seconds'] for other in needed)
-        found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught}
+        found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught, 'trained': of_runs(needed)}
     return found
 
 
@@ -137,7 +135,8 @@ def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> d
     sums = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
     shared = {key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]}
     perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
-    return {**mixed, 'name': point.name, 'family': 'mixture', **shared, **perplexities, **sums}
+    facts = {'name': point.name, 'family': 'mixture', 'trained': of_runs(members)}
+    return {**mixed, **facts, **shared, **perplexities, **sums}
 
 
 def measure(flags: study.Flags) -> None:

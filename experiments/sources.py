@@ -1,7 +1,8 @@
-"""The origin of a study's results: its command, and the commit, versions and device of this process."""
+"""The origin of a study's results: its command, and the commit, versions and device of this process and of its runs."""
 
 import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nplm_jax.reporting import provenance
@@ -10,3 +11,11 @@ from nplm_jax.reporting import provenance
 def of_module(module: str) -> dict[str, Any]:
     """Returns `provenance` and the command of this process, `python -m MODULE` with its arguments."""
     return {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance.provenance()}
+
+
+def of_runs(recorded: Iterable[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
+    """Returns the name, commit and versions in the results of runs, to record them in a result that depends on them.
+
+    A note or an audit then also finds runs that were trained with an excluded jaxlib or with uncommitted changes.
+    """
+    return [{key: found[key] for key in ('name', 'commit', 'versions') if key in found} for found in recorded if found]

@@ -332,9 +332,9 @@ def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tupl
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Returns whether two pytrees hold the same numbers."""
+    """Returns whether two pytrees hold the same numbers in arrays of the same shapes."""
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all((np.asarray(x) == np.asarray(y)).all() for x, y in leaves)
+    return all(np.array_equal(x, y) for x, y in leaves)
 
 
 def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> Params:

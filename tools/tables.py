@@ -23,10 +23,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/section5/energy.md': ['.energy'],
     'experiments/paper/generalization/README.md': ['.study --show'],
     'experiments/paper/parallel/README.md': ['.table'],
-    'experiments/paper/section5/new_words.md': ['.new_words --show'],
     'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary --show'],
-    'experiments/paper/section5/priors.md': ['.priors --show'],
-    'experiments/paper/section5/senses.md': ['.senses --show', '.senses --show --words'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
     'experiments/beyond/frontier/README.md': [
@@ -58,7 +55,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.race --show --output=experiments/cost/speed/results/race_streams.json',
         '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
-        '.quality --show',
         '.evaluation --show',
         '.scaling --show',
         '.queries --show',

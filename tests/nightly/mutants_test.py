@@ -78,3 +78,13 @@ def test_each_equivalent_mutant_has_a_reason():
     path = pathlib.Path(table.HERE / 'equivalents.json')
     for entry in table.json.loads(path.read_text()):
         assert set(entry) == {'path', 'before', 'after', 'reason'} and len(entry['reason']) > 10
+
+
+def test_the_records_of_a_sample_are_those_of_the_package_that_was_changed(tmp_path):
+    study = pytest.importorskip('tools.mutants.study', exc_type=ImportError)
+    (tmp_path / 'nplm_jax').mkdir()
+    files = []
+    for code in ('x = 1 + 2', 'y = 3 - 4\nx = 1 + 2'):  # the first occurrence of a number is another one
+        (tmp_path / 'nplm_jax' / 'a.py').write_text(code)
+        files.append(study._file(tmp_path, 1))
+    assert files[0] != files[1] and study._file(tmp_path, 2) not in files

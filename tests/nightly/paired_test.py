@@ -48,3 +48,16 @@ def test_a_checkout_raced_with_itself_trains_the_same(tmp_path):
     run(tmp_path, f'--base={ROOT}', *few, '--seconds=0.01')
     raced = json.loads((tmp_path / 'race.json').read_text())['raced']
     assert [entry['largest_difference_of_losses'] for entry in raced] == [0, 0]
+
+
+def test_a_checkout_whose_losses_are_not_numbers_trains_another_thing():
+    class Checkout:
+        def __init__(self, loss):
+            self.loss = loss
+
+        def ask(self, **command):
+            return {'nll': [self.loss], 'steady': 1.0, 'batch_size': 8}
+
+    flags = study.Flags(starts=1, rounds=1, steps=2, seconds=1.0)
+    with pytest.raises(SystemExit, match='^mlp9: the losses differ by up to nan$'):
+        race.race(flags, {'base': Checkout(9.5), 'new': Checkout(float('nan'))}, 'mlp9', {})

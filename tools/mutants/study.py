@@ -37,15 +37,16 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
         sample, _ = draw(root, size, seed)
-        before = {key(record): record for record in records(seed)}
+        file = _file(root, seed)
+        before = {key(record): record for record in records(file)}
         todo = [mutant for mutant in _side_by_side(sample) if mutant.room in rooms]
         todo = [mutant for mutant in todo if _is_due(before.get(key(mutant)), again)]
         todo.sort(key=lambda mutant: key(mutant) not in before)  # survivors first
         tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
         for number, mutant in enumerate(todo, 1):
             record = try_mutant(root, mutant, tests, budget)
-            with _file(seed).open('a') as file:
-                file.write(json.dumps(record) + '\n')
+            with file.open('a') as output:
+                output.write(json.dumps(record) + '\n')
             said = f'{record["path"]}:{record["line"]}: {record["before"]}  ->  {record["after"]}'
             print(f'{number}/{len(todo)} {record["outcome"]} {record["seconds"]} s {said}', flush=True)
 
@@ -104,9 +105,10 @@ def report(seed: int, size: int, rooms: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = processes.copy_repository(pathlib.Path(name))
         sample, places = draw(root, size, seed)
+        found = records(_file(root, seed))
     sample = [mutant for mutant in sample if mutant.room in rooms]
-    rows = {key(record): record for record in records(seed)}  # the last one of each
-    for record in reversed([record for record in records(seed) if record['outcome'] != UNDECIDED]):
+    rows = {key(record): record for record in found}  # the last one of each
+    for record in reversed([record for record in found if record['outcome'] != UNDECIDED]):
         rows[key(record)]['first'] = record['outcome']
     decided = [
         list(itertools.takewhile(lambda m: rows.get(key(m), {}).get('outcome', UNDECIDED) != UNDECIDED, in_room))
@@ -127,9 +129,8 @@ def report(seed: int, size: int, rooms: list[str]) -> None:
     write_atomically(path, f'{json.dumps(head)[:-1]}, "records": [\n{lines}\n]}}\n')
 
 
-def records(seed: int) -> list[dict[str, Any]]:
+def records(file: pathlib.Path) -> list[dict[str, Any]]:
     """Returns all records so far, in order."""
-    file = _file(seed)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -146,8 +147,9 @@ def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
     return [path.relative_to(root).as_posix() for path in found]
 
 
-def _file(seed: int) -> pathlib.Path:
-    return covering.CACHE / f'seed_{seed}.jsonl'
+def _file(root: pathlib.Path, seed: int) -> pathlib.Path:
+    """Returns the file of the records of a sample. In another package the same occurrence is another change."""
+    return covering.CACHE / f'seed_{seed}-{covering.digest(root)}.jsonl'
 
 
 def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:

@@ -89,7 +89,7 @@ def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict
             starts[side].append(sides[side].ask(name=name, compile=entry))
     nll = {side: np.array([start.pop('nll') for start in starts[side]]) for side in SIDES}
     difference = float(np.abs(nll['base'] - nll['new']).max())
-    if difference > LARGEST_DIFFERENCE:
+    if not difference <= LARGEST_DIFFERENCE:  # a loss may be nan
         sys.exit(f'{name}: the losses differ by up to {difference:.2g}')
     executions = max(1, round(flags.seconds / min(start['steady'] for start in starts['base'])))
     rates: dict[str, list[int]] = {side: [] for side in SIDES}

@@ -52,11 +52,7 @@ class Texts(NamedTuple):
 
 def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
     """Tokenizes the words of the stories like a user's text for a word network."""
-    loaded = loading.load(folder)
-    settings, vocabulary = loaded.settings, loaded.vocabulary
-    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
-    uniform = settings, vocabulary, reading_times.Uniform(len(vocabulary))
-    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    measured = reading_times.columns_of(stories, loading.load(folder))
     cut = [tokens.split() for tokens in measured['tokens']]
     words_T = np.repeat(np.arange(len(cut)), list(map(len, cut)))
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}

@@ -128,11 +128,11 @@ def check(
     """
     V = -(-update.network.vocabulary_size // model)
     products = [arrays for arrays in program.products() if any(_is_over(V, array) for array in arrays)]
-    collectives = [i for i, _, _ in program.run() if i.kind == 'all-gather']
+    gathers = [i for i, _ in program.sent() if i.kind == 'all-gather']
     return {
         'products': len(products),
         'float32_products': sum(all(array.kind == 'f32' for array in arrays) for arrays in products),
-        'gathered_tables': sum(any(_is_over(V * model, array) for array in i.arrays) for i in collectives),
+        'gathered_tables': sum(any(_is_over(V * model, array) for array in i.arrays) for i in gathers),
         'sent': sum(each['count'] for each in sent),
         'by_hand': at_most(update, data, model),
     }
@@ -175,10 +175,10 @@ def measure(flags: study.Flags) -> None:
             bar.set_description(f'{case.topology} {case.name}')
             entry = compile_case(case)
             jax.clear_caches()
+            entry |= of_module('experiments.cost.accelerator.compile')  # a file may have entries of several commits
+            entry['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
+            entry['versions'] = {**entry['versions'], **versions()}
             found = read(folder, case.topology)
-            found |= of_module('experiments.cost.accelerator.compile')
-            found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
-            found['versions'] = {**found['versions'], **versions()}
             found['entries'] = {**found.get('entries', {}), case.name: entry}
             results.write(folder / f'{case.topology}.json', found)
             bar.update(1)

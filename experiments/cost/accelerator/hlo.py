@@ -86,16 +86,21 @@ class Program:
                     if called in self.computations:
                         yield from self.run(called, times * self._trips(instruction), inside)
 
+    def sent(self) -> Iterator[tuple[Instruction, float]]:
+        """Yields each collective and its number of executions."""
+        seen = set()  # a collective that overlaps with computation occurs in several fusions
+        for instruction, times, fused in self.run():
+            key = instruction.kind, *re.findall(r'channel_id=(\d+)', instruction.rest)
+            if instruction.kind in COLLECTIVES and not (fused and key in seen):
+                seen.add(key)
+                yield instruction, times
+
     def collectives(self) -> list[dict[str, Any]]:
         """Returns the collectives: kind, number of executions, bytes of results per execution, and group size."""
         found: collections.Counter[tuple[str, int, int]] = collections.Counter()
-        seen = set()  # a collective that overlaps with computation occurs in several fusions
-        for instruction, times, fused in self.run():
-            channel = re.findall(r'channel_id=(\d+)', instruction.rest)
-            if instruction.kind in COLLECTIVES and not (fused and (instruction.kind, *channel) in seen):
-                seen.add((instruction.kind, *channel))
-                size = sum(array.bytes for array in _results(instruction))
-                found[instruction.kind, size, _group_size(instruction.rest)] += times
+        for instruction, times in self.sent():
+            size = sum(array.bytes for array in _results(instruction))
+            found[instruction.kind, size, _group_size(instruction.rest)] += times
         return [{'kind': k, 'bytes': b, 'devices': d, 'count': n} for (k, b, d), n in sorted(found.items())]
 
     def products(self) -> list[tuple[Array, ...]]:

@@ -212,9 +212,10 @@ def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.
 
 def show(flags: study.Flags) -> str:
     """Returns the table of each device, or the list of rows if none was measured."""
-    folders = sorted(path for path in root_of(flags).glob('*') if path.is_dir())
+    root = root_of(flags)
+    folders = sorted(path for path in root.glob('*') if path.is_dir())
     if flags.figure:
-        draw({path.name: read(path) for path in folders}, HERE / 'race.png')
+        draw({path.name: read(path) for path in folders}, (HERE if root == RESULTS else root) / 'race.png')
     return '\n\n'.join(map(make_table, map(read, folders))) or make_table({})
 
 

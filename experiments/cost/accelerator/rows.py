@@ -151,8 +151,8 @@ def time_to_perplexity(network: str, batch: int, size: Size) -> dict[str, Any]:
     started = time.perf_counter()
 
     def reached(progress: Progress, schedule: Schedule) -> bool:
-        perplexity, seconds = math.exp(progress.valid_nll), time.perf_counter() - started
-        validations.append({'update': progress.step, 'seconds': round(seconds, 1), 'perplexity': round(perplexity, 2)})
+        perplexity, seconds = round(math.exp(progress.valid_nll), 2), round(time.perf_counter() - started, 1)
+        validations.append({'update': progress.step, 'seconds': seconds, 'perplexity': perplexity})
         return perplexity <= target
 
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Pruned):

@@ -102,15 +102,22 @@ def measure(path: str, tokens: str) -> dict[str, Any]:
     return measured | ({'learn': starts[2]} if tokens == 'pieces' else {})
 
 
+def path_of(flags: study.Flags) -> pathlib.Path:
+    """Returns the results file."""
+    return flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
+
+
 def make_table(flags: study.Flags) -> str:
     """Returns the table for words or for pieces."""
-    return {'words': table, 'pieces': pieces_table}[flags.tokens]()
+    path = path_of(flags)
+    texts = results.read(path.parent, path.stem)['texts']
+    return {'words': table, 'pieces': pieces_table}[flags.tokens](texts)
 
 
-def table() -> str:
+def table(texts: Sequence[dict[str, Any]]) -> str:
     """Returns one row per text; the peak memory is the sum over the main process and two helper processes."""
     rows = []
-    for measured in results.read(RESULTS, 'preparation')['texts']:
+    for measured in texts:
         first, second = measured['first'], measured['second']
         seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
         peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
@@ -121,10 +128,10 @@ def table() -> str:
     return markdown_table(HEADER, rows)
 
 
-def pieces_table() -> str:
+def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
     """Returns one row per text in pieces; learning is part of the first start and also measured separately."""
     rows = []
-    for measured in results.read(RESULTS, 'pieces')['texts']:
+    for measured in texts:
         first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']
         seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
         encoding = seconds - learned
@@ -161,11 +168,10 @@ def main(flags: study.Flags) -> None:
 def measure_texts(flags: study.Flags, files: Sequence[str]) -> None:
     """Measures texts and writes the results after each of them."""
     facts = {**of_module('experiments.cost.scale.preparation'), 'load_before': os.getloadavg()}
-    path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
     texts: list[dict[str, Any]] = []
     for file in files:
         texts.append(measure(file, flags.tokens))
-        results.write(path, {'texts': texts, **facts})
+        results.write(path_of(flags), {'texts': texts, **facts})
 
 
 if __name__ == '__main__':

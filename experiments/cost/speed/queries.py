@@ -96,6 +96,11 @@ def load(path: pathlib.Path) -> Load:
     return Load(seconds, kilobytes / 1024)
 
 
+def lines_of(text: bytes) -> list[str]:
+    """Returns the lines as KenLM reads them: other line breaks of Unicode are within a line."""
+    return text.decode().removesuffix('\n').split('\n')
+
+
 def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
     """Scores words with BaseScore and returns their number."""
     state, number = kenlm.State(), 0
@@ -118,7 +123,7 @@ def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, t
     printed = subprocess.run([program, '-v', 'word', arpa], input=text, capture_output=True, check=True).stdout
     found = re.findall(rb'=\d+ (\d+) (-?[\d.e+-]+)\t', printed)
     lengths, log10_p = np.array([int(length) for length, _ in found]), np.array([float(p) for _, p in found])
-    lines = text.decode().splitlines()
+    lines = lines_of(text)
     scored = [*model.score_lines(lines)]
     ours, our_lengths = (np.concatenate([getattr(x, key) for x in scored]) for key in ('log10_p_T', 'lengths_T'))
     return {
@@ -172,7 +177,7 @@ def measure_files(
     """Yields the results of a model and a text, and of the --also files; without KenLM's `query`, only of nplm-jax."""
     text = text_file.read_bytes()
     try:
-        lines = text.decode().splitlines()
+        lines = lines_of(text)
     except UnicodeDecodeError:
         raise BadInput('--text', 'must be UTF-8', value=text_file) from None
     words = len(text.split()) + len(lines)

@@ -39,8 +39,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import train as train_lib
 from nplm_jax.training.reporter import Reporter
 
-HERE = pathlib.Path(__file__).parent
-RESULTS = HERE / 'results'
+RESULTS = pathlib.Path(__file__).parent / 'results'
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)  # training words
 SEEDS = {'train': 1, 'valid': 2, 'test': 3}  # of the texts
 WORDS = {'valid': 20_000, 'test': 60_000}
@@ -244,7 +243,7 @@ def show(flags: study.Flags) -> str:
     """Returns a table; draws the figure if requested."""
     sizes = read(flags.output)
     if flags.figure:
-        draw(sizes, HERE / 'generalization.png')
+        draw(sizes, flags.output.parent / 'generalization.png')
     return (make_counts_table if flags.counts else make_table)(sizes)
 
 

@@ -1,7 +1,7 @@
 """The cost of an update of the paper's example: counts of compiled programs, and predictions for more devices.
 
     python -m experiments.paper.parallel.table                          the tables of this folder's README
-    JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again, writes compiled.json
+    JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again
     python -m experiments.paper.parallel.table --figure --flops=1e14 --network=4e11   another machine
 
 Simulated devices verify communication and computation, but not speed.
@@ -9,20 +9,19 @@ Simulated devices verify communication and computation, but not speed.
 
 import dataclasses
 import pathlib
-import shlex
-import sys
 
 import jax
 
 from configs import ap_news
 from experiments import results, study
 from experiments.paper.parallel import counts, program
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
+RESULTS = HERE / 'results'
 MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
 VOCABULARY = 17_964  # the paper's on AP News
 BATCH = 1024
@@ -37,20 +36,20 @@ HELP = {  # field of counts.Machine -> help text of its flag
 
 
 def measure() -> None:
-    """Compiles every mesh and writes compiled.json after each of them."""
+    """Compiles every mesh and writes results/compiled.json after each of them."""
     needed, present = max(d * m for d, m in MESHES), jax.device_count()
     if needed > present:
         raise BadInput('--measure', f'needs {needed} devices, but JAX has {present}; set JAX_NUM_CPU_DEVICES={needed}')
-    facts = {'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    facts = of_module('experiments.paper.parallel.table')
     meshes: dict[str, dict[str, float]] = {}
     for d, m in MESHES:
         meshes[f'{d}x{m}'] = program.measure(MODEL, VOCABULARY, BATCH, d, m)
-        results.write(HERE / 'compiled.json', {'meshes': meshes, **facts})
+        results.write(RESULTS / 'compiled.json', {'meshes': meshes, **facts})
 
 
 def compiled() -> str:
     """Returns the table of the compiled programs and the formulas."""
-    by_mesh, rows = results.read(HERE, 'compiled')['meshes'], []
+    by_mesh, rows = results.read(RESULTS, 'compiled')['meshes'], []
     for data, model in MESHES:
         measured = by_mesh[f'{data}x{model}']
         arguments = (MODEL, VOCABULARY, BATCH, data, model)
@@ -112,8 +111,8 @@ def make(machine: counts.Machine) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--measure', 'compile again and write compiled.json')
-    parser.add_switch('--figure', 'also draw predicted.png')
+    parser.add_switch('--measure', 'compile again and write results/compiled.json')
+    parser.add_switch('--figure', 'also draw predicted.png, that of another machine in the working folder')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])
 
@@ -122,7 +121,7 @@ def show(flags: study.Flags) -> str:
     """Returns all tables; draws the figure if requested."""
     machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
     if flags.figure:
-        draw(HERE / 'predicted.png', machine)
+        draw((HERE if machine == counts.Machine() else pathlib.Path()) / 'predicted.png', machine)
     return make(machine)
 
 

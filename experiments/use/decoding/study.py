@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results, study
+from experiments.sources import of_module, of_runs
 from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.data import corpora
 from nplm_jax.data.stream import BOUNDARY_TOKENS
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import loading, process
 from nplm_jax.utils.io import expand
@@ -117,7 +117,7 @@ def simulate(runs: pathlib.Path) -> Speech:
 def measure(runs: pathlib.Path) -> Iterator[dict[str, Any]]:
     """Yields the word error rates and times after each system."""
     process.set_up_process()
-    loading.load(runs / NETWORK)  # fails early if it is missing
+    trained = of_runs(loading.load(runs / name).results for name in (NGRAM, NETWORK))  # fails early if one is missing
     tokens, lexicon, texts, emissions, seconds = simulate(runs)
     unknown = [word not in lexicon for sentence in texts['test'] for word in sentence]
     systems: dict[str, Any] = {}
@@ -130,8 +130,8 @@ def measure(runs: pathlib.Path) -> Iterator[dict[str, Any]]:
         'tokens': len(tokens),
         'lexicon': len(lexicon),
         'systems': systems,
-        'command': 'python -m experiments.use.decoding.study --runs=runs',
-        **provenance.provenance(),
+        'trained': trained,
+        **of_module('experiments.use.decoding.study'),
     }
     for name, folders in SYSTEMS.items():
         model = kenlm.Model([runs / folder for folder in folders]) if folders else None

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from experiments.use.minimal_pairs import pairs as pairs_lib
 from experiments.use.minimal_pairs.pairs import Pair
 from nplm_jax.apps.psycholinguistics import minimal_pairs
@@ -108,18 +108,16 @@ def measured(
     vocabulary = run.vocabulary
     model = mixture.CachedScores(run.model) if mixed else run.model
     if name in missing:
-        perplexity = (catalog.finished(folder / name) or {}).get('perplexity', {})
-        yield (
-            name,
-            _timed(model, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
-        )
+        facts = {'model': family, 'seed': seed, 'perplexity': (run.results or {}).get('perplexity', {})}
+        yield name, _timed(model, vocabulary, sentences, {**facts, 'trained': of_runs([run.results])})
     if mixed in missing:
-        run = loading.load(folder / COUNTED)
-        words, counted = run.vocabulary, run.model
-        require(words.words == vocabulary.words, '--runs', COUNTED, f'must have the vocabulary of {name}')
-        both = fit_mixture(folder, name, [model, counted])
+        counted = loading.load(folder / COUNTED)
+        is_same = counted.vocabulary.words == vocabulary.words
+        require(is_same, '--runs', COUNTED, f'must have the vocabulary of {name}')
+        both = fit_mixture(folder, name, [model, counted.model])
         facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
-        yield mixed, _timed(both, vocabulary, sentences, facts)
+        trained = of_runs([run.results, counted.results])
+        yield mixed, _timed(both, vocabulary, sentences, {**facts, 'trained': trained})
 
 
 def _timed(

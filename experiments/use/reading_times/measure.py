@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results, study
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from experiments.use.reading_times import models as models_lib
 from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import Stories
@@ -84,12 +84,16 @@ class Texts(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
+def columns_of(stories: Stories, loaded: LoadedModel) -> dict[str, list[Any]]:
+    """Returns the columns of `nplm_jax.surprisal` that depend only on the vocabulary of a model."""
+    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
+    uniform = LoadedModel(loaded.settings, loaded.vocabulary, Uniform(len(loaded.vocabulary)))
+    return measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+
+
 def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
     """Tokenizes the words of the stories with the vocabulary of a model trained on Brown."""
-    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
-    vocabulary = loaded.vocabulary
-    uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))
-    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    vocabulary, measured = loaded.vocabulary, columns_of(stories, loaded)
     cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
     kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
@@ -153,7 +157,9 @@ class Surprisals:
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
         """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
-        digest = hashlib.sha256(b''.join(read_bytes(str(f), f / 'results.json') for f in folders)).hexdigest()
+        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, WEIGHT_WORDS)).encode()
+        runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
+        digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
         if path.exists():
             return read_json(path)['surprisals']
@@ -210,9 +216,10 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for name, run, run_folders in named_runs:
         measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
-        recorded = catalog.finished(run_folders[0]) or {}
-        own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}
-        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
+        recorded = [catalog.finished(folder) or {} for folder in run_folders]
+        own = {'valid': recorded[0]['perplexity']['valid']} if name == run.row else {}
+        facts = {'train_words': recorded[0]['words']['train'], 'trained': of_runs(recorded)}
+        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, **facts}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
     is_kept_W, baseline_WxB = analysed(stories, texts)
     return {

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments import results, study
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from experiments.use.similarity import tasks
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
@@ -68,7 +68,7 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
         return None
     family, seed = results.split_name(folder.name)
     measured = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
-    return {'model': family, 'seed': seed, 'vectors': measured}
+    return {'model': family, 'seed': seed, 'vectors': measured, 'trained': of_runs([loaded.results])}
 
 
 def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:

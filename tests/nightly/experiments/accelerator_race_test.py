@@ -9,6 +9,7 @@ import pytest
 from helpers import refuses
 from studies import start
 
+from experiments import study
 from experiments.cost.accelerator import race, rows
 from experiments.cost.speed import problem
 from nplm_jax.runs import experiment
@@ -155,3 +156,11 @@ def test_the_table_has_medians_the_share_of_the_peak_and_every_row():
     assert shown['mlp1-4096-plain_jax'][3:6] == ['1.00', '-', '2.00']
     assert re.findall(r'[\d.]+', shown['mlp9-4096-perplexity'][-1]) == ['280', '279.5', '31', '390']
     assert ABOUT['device'] in lines[-1]
+
+
+def test_the_figure_of_another_folder_is_not_that_of_the_page(monkeypatch, tmp_path):
+    paths = []
+    monkeypatch.setattr(race, 'draw', lambda measured, path: paths.append(path))
+    for output in ('', tmp_path):
+        race.show(study.Flags(figure=True, output=output, rehearse=False))
+    assert paths == [race.HERE / 'race.png', tmp_path / 'race.png']

@@ -1,6 +1,10 @@
 """What is read from a compiled program's text, and the table of the programs; no compiler is needed."""
 
-from experiments.cost.accelerator import compile, hlo
+import json
+import types
+
+from experiments import study
+from experiments.cost.accelerator import chips, compile, hlo
 
 TEXT = """
 HloModule jit_step, is_scheduled=true
@@ -46,6 +50,31 @@ def test_what_a_loop_sends_counts_as_often_as_it_runs():
     ]
 
 
+FUSED = """
+%first (p: f32[250,64]) -> f32[1000,64] {
+  %p = f32[250,64]{1,0} parameter(0)
+  ROOT %gather = f32[1000,64]{1,0} all-gather(%p), channel_id=1, replica_groups=[1,4]<=[4], dimensions={0}
+}
+
+%second (q: f32[250,64]) -> f32[1000,64] {
+  %q = f32[250,64]{1,0} parameter(0)
+  ROOT %gather.1 = f32[1000,64]{1,0} all-gather(%q), channel_id=1, replica_groups=[1,4]<=[4], dimensions={0}
+}
+
+ENTRY %main (r: f32[250,64]) -> f32[1000,64] {
+  %r = f32[250,64]{1,0} parameter(0)
+  %one = f32[1000,64]{1,0} fusion(%r), kind=kLoop, calls=%first
+  ROOT %two = f32[1000,64]{1,0} fusion(%r), kind=kLoop, calls=%second
+}
+"""
+
+
+def test_a_collective_in_several_fusions_is_sent_once():
+    program = hlo.Program(FUSED)
+    assert [(instruction.kind, times) for instruction, times in program.sent()] == [('all-gather', 1)]
+    assert [each['count'] for each in program.collectives()] == [1]
+
+
 def test_products_have_the_types_of_their_operands():
     (operands,) = hlo.Program(TEXT).products()
     assert [(array.kind, array.shape) for array in operands] == [('f32', (8, 64))] * 2
@@ -57,3 +86,19 @@ def test_a_program_that_does_not_fit_is_a_line_of_the_table():
     assert compile._cells('v5e-2x2', entry)[-3:] == ['does not fit', '-', '-']
     fits = {**entry, 'memory': {'arguments': 10**9, 'outputs': 0, 'temporaries': 5 * 10**8}, 'collectives': sent}
     assert compile._cells('v5e-2x2', fits) == ['mlp1', 'v5e-2x2', '4 x 1', '512', '1.50', '2', '6.0']
+
+
+def test_a_program_that_is_added_leaves_the_origin_of_the_others(tmp_path, monkeypatch):
+    entry = {'row': 'mlp1', 'data': 1, 'model': 1, 'batch_size': 5120, 'words': 5120, 'fits': False}
+    former = {'commit': 'former-dirty', 'versions': {'jaxlib': '0.10.1'}, 'entries': {'mlp1 1x1 5120': entry}}
+    (tmp_path / 'H100.json').write_text(json.dumps(former))
+    cases = [compile.Case('mlp1', 'H100', 1, 1, batch) for batch in (5120, 64)]
+    monkeypatch.setattr(compile, 'cases', lambda: cases)
+    monkeypatch.setattr(compile, 'compile_case', lambda case: {**entry, 'batch_size': case.batch_size})
+    monkeypatch.setattr(compile, 'versions', lambda: {'libtpu': '1'})
+    monkeypatch.setattr(chips.Topology, 'devices', lambda _: [types.SimpleNamespace(device_kind='absent')])
+    compile.measure(study.Flags(rows=['mlp1'], topologies=['H100'], until=0.0, output=tmp_path))
+    written = json.loads((tmp_path / 'H100.json').read_text())
+    assert {**written, 'entries': {'mlp1 1x1 5120': entry}} == former
+    added = written['entries']['mlp1 1x1 64']
+    assert added['commit'] != 'former-dirty' and added['device'] == 'absent' and added['versions']['libtpu'] == '1'

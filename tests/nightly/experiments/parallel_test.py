@@ -1,7 +1,11 @@
 """The cost model of a mesh, and how the bytes that a compiled program sends are read from its text."""
 
+import dataclasses
+import pathlib
+
 import pytest
 
+from experiments import study
 from experiments.paper.parallel import counts, program, table
 
 
@@ -26,3 +30,11 @@ def test_more_devices_never_lower_what_one_alone_would_take_to_compute():
     times = [counts.seconds(table.MODEL, table.VOCABULARY, table.BATCH, 1, p, free) for p in table.DEVICES]
     assert times == sorted(times, reverse=True)
     assert counts.best_mesh(table.MODEL, table.VOCABULARY, table.BATCH, 8, counts.Machine()) == (1, 8)
+
+
+def test_the_figure_of_another_machine_is_not_that_of_the_page(monkeypatch):
+    paths = []
+    monkeypatch.setattr(table, 'draw', lambda path, machine: paths.append(path))
+    for machine in (counts.Machine(), counts.Machine(flops=1e14)):
+        table.show(study.Flags(**dataclasses.asdict(machine), figure=True))
+    assert paths == [table.HERE / 'predicted.png', pathlib.Path('predicted.png')]

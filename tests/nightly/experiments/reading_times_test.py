@@ -15,6 +15,7 @@ from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.command_line import load_config
 
 with no_app_missing():
+    from experiments.beyond.tokens import reading
     from experiments.use.reading_times import measure, models, natural_stories, table
     from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 
@@ -107,6 +108,9 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     measured = measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache')
     assert set(measured['models']) == {'kneser_ney_2', 'kneser_ney_5'} and len(measured['stories']['counts']) == 3
     stories = natural_stories.read(str(tmp_path))
+    for name, by_words in measured['models'].items():
+        (trained,) = by_words['800000']['1']['trained']
+        assert trained['versions'] == loading.load(tmp_path / 'runs' / name).results['versions']
     assert measured['stories']['in_vocabulary'] == sum('newword' not in word for word in stories.words) > 0
     loaded = loading.load(tmp_path / 'runs' / 'kneser_ney_2')
     cached = measure.Surprisals(None, None, tmp_path / 'cache').of('kneser_ney_2', [tmp_path / 'runs' / 'kneser_ney_2'])
@@ -115,6 +119,9 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
         words = [word for word, is_story in zip(stories.words, is_story_W) if is_story]
         bits = [row['surprisal_model'] for row in surprisal_frames.surprisal({'model': loaded}, words)]
         np.testing.assert_allclose(np.array(cached)[is_story_W], np.array(bits) * math.log(2), rtol=1e-5)
+    read = reading.read_texts(stories, tmp_path / 'runs' / 'kneser_ney_2')  # of the study of tokens
+    summed_W = reading.word_surprisals(tmp_path / 'runs' / 'kneser_ney_2', read, is_spelled=False)
+    np.testing.assert_allclose(summed_W, cached, rtol=1e-5)
     assert table.make_table(measured).count('\n') == 5
     monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time all comes from the cache
     assert measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache') == measured

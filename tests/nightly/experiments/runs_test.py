@@ -1,6 +1,7 @@
 """The driver of the studies: what it trains, in which order, when it stops, and what it writes."""
 
 import json
+import subprocess
 import time
 
 import pytest
@@ -22,6 +23,7 @@ FINISHES = (
     FAKE_LAUNCH
     + """
 results = {'perplexity': {'test': 5.0}, 'seconds': 10.0, 'parameters': 7, 'corpus': 'brown', 'vocabulary': 9}
+results['commit'] = 'c'
 (folder / 'results.json').write_text(json.dumps(results))
 """
 )
@@ -117,18 +119,22 @@ def test_teachers_are_trained_first_once_and_their_seconds_count(folder, monkeyp
     teachers = training(folder, 'one'), training(folder, 'two')
     taught = training(folder, 'taught', needs=teachers)
     monkeypatch.setattr(runs.results, 'changed_keys', lambda config: {})
-    monkeypatch.setattr(runs.catalog, 'finished', lambda folder: read(folder / 'results.json'))
     run(folder, monkeypatch, [taught])
     kept = json.loads(taught.result.read_text())
     assert (kept['seconds'], kept['teacher_seconds']) == (30.0, 20.0)
+    assert kept['trained'] == [{'commit': 'c'}] * 2  # of the teachers, for experiments.audit
     words = (folder / 'runs' / 'taught' / 'words').read_text()
     assert f'--config.output.teacher={folder}/runs/one,{folder}/runs/two' in words
-    (folder / 'launch.py').write_text('raise SystemExit(1)')
-    assert runs.train(teachers[0], folder / 'runs')['seconds'] == 10.0
 
 
-def read(path):
-    return json.loads(path.read_text()) if path.exists() else None
+def test_a_finished_run_of_another_config_is_not_the_result(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one')
+    first = runs.train(point, folder / 'runs')
+    assert 'process_seconds' in first and 'process_seconds' not in runs.train(point, folder / 'runs')
+    (folder / 'launch.py').write_text('raise SystemExit(2)')  # as for a folder that belongs to another config
+    with pytest.raises(subprocess.CalledProcessError):
+        runs.train(point, folder / 'runs')
 
 
 def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypatch):
@@ -147,6 +153,7 @@ def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypa
     kept = json.loads(both.result.read_text())
     assert (kept['seconds'], kept['parameters'], kept['vocabulary']) == (20.0, 14, 9)
     assert kept['perplexity'] == {'valid': 85.0, 'test': 75.0} and kept['family'] == 'mixture'
+    assert kept['trained'] == [{'commit': 'c'}] * 2
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))

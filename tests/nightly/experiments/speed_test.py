@@ -3,17 +3,16 @@
 import argparse
 import json
 import re
-import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, refuses
+from helpers import refuses
 
 from configs import brown
 from experiments import study
-from experiments.cost.speed import ceiling, contestants, quality, queries, race, scaling
+from experiments.cost.speed import ceiling, contestants, queries, race, scaling
 from experiments.cost.speed import problem as problem_lib
 from nplm_jax.config import settings
 from nplm_jax.utils.errors import NonFiniteError
@@ -77,11 +76,6 @@ def test_the_products_of_an_update_are_counted(problem):
     P, K = (model.n - 1) * model.m, model.h
     assert problem.flops_per_word == 6 * (50 * (K + model.direct * P) + K * P)
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(problem.params))
-
-
-def script(name, *flags):
-    command = [sys.executable, '-m', f'experiments.cost.speed.{name}', *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_races_table_is_medians_and_the_ratio_of_the_first_contestant_to_each():
@@ -185,7 +179,6 @@ def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, c
         (race, '--rows=mlp1,lstm --batch=100', 'train.batch_size=100: '),
         (race, '--rounds=0', "--rounds='0': "),
         (race, '--show --output=race.txt', "--output='race.txt': "),
-        (quality, '--show --output=nosuch', 'nosuch: '),
     ],
 )  # fmt: skip
 def test_words_that_a_study_cannot_use_are_one_line(module, words, start, capsys):
@@ -193,15 +186,6 @@ def test_words_that_a_study_cannot_use_are_one_line(module, words, start, capsys
         start_study(module, *words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(start)
-
-
-@pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')  # ml_collections' own
-def test_time_to_quality_takes_the_keys_of_a_config():
-    config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
-    assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
-    for words, key in ((('nosuch', []), '--config'), (('sentences', ['--config.h=3']), '--config.h')):
-        with refuses(key):
-            quality.read_config(*words)
 
 
 def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
@@ -219,21 +203,13 @@ def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
     assert (tmp_path / 'figure.png').stat().st_size
 
 
-@pytest.mark.nightly
-def test_time_to_quality_is_when_the_target_is_first_reached(tmp_path):
-    often = ('--config.train.evaluate_every=50', '--config.train.epochs=100')
-    script('quality', '--config=configs/sentences.py', '--target=2', f'--output={tmp_path}', *often)
-    measured = json.loads((tmp_path / 'quality_sentences.json').read_text())
-    assert measured['reached'] <= 2 and measured['epoch'] < 100
-    assert 0 < measured['seconds_to_target'] <= measured['seconds']
-    script('quality', '--config=configs/sentences.py', '--target=1', f'--output={tmp_path}', *often)
-    assert json.loads((tmp_path / 'quality_sentences.json').read_text())['seconds_to_target'] is None
-    assert 'never' in script('quality', '--show', f'--output={tmp_path}')
-
-
 @pytest.mark.parametrize('missing', ['query', 'arpa', 'text'])
 def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     (tmp_path / 'file').touch()
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
     with refuses(f'--{missing}'):
         next(queries.measure(argparse.Namespace(**flags, rounds=1, also=[], quick=False)))
+
+
+def test_the_lines_of_queries_end_where_kenlm_ends_them():
+    assert queries.lines_of('a\u2028b\x0cc\u0085\n\nd\r\n'.encode()) == ['a\u2028b\x0cc\u0085', '', 'd\r']

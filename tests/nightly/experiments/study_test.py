@@ -148,10 +148,7 @@ INTERRUPTED = {  # by study: what measures a row, where the results hold the row
 @pytest.mark.parametrize('name', INTERRUPTED)
 def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, tmp_path, monkeypatch):
     function, key, words, missing = INTERRUPTED[name]
-    try:
-        module = importlib.import_module(f'experiments.{name}')
-    except ModuleNotFoundError:
-        pytest.skip('needs an optional package')
+    module = importlib.import_module(f'experiments.{name}')
     monkeypatch.chdir(tmp_path)
     for file in ('text', 'lmplz'):
         (tmp_path / file).write_text('a\n')
@@ -180,3 +177,10 @@ def test_a_time_of_day_is_the_next_one():
         assert (study.time_of_day(then.strftime('%H:%M')) - time.time()) / 60 == pytest.approx(expected, abs=1)
     with pytest.raises(argparse.ArgumentTypeError):
         study.time_of_day('25:00')
+
+
+def test_the_preparation_of_texts_is_shown_from_the_file_that_is_named(tmp_path, capsys):
+    committed = json.loads((ROOT / 'experiments/cost/scale/results/preparation.json').read_text())
+    (tmp_path / 'mine.json').write_text(json.dumps({'texts': committed['texts'][:1]}))
+    assert start('experiments.cost.scale.preparation', ['--show', f'--output={tmp_path / "mine.json"}']) == 0
+    assert sum(line.startswith('|') for line in capsys.readouterr().out.splitlines()) == 3  # one row
