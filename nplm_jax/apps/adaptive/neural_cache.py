@@ -1,4 +1,4 @@
-"""Neural cache: words that followed similar states are likely to recur.
+"""Neural cache, which predicts words that recently followed similar states.
 
 Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
 exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.

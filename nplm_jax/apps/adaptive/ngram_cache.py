@@ -1,4 +1,4 @@
-"""N-gram cache: P(w | h) estimated from the counts of recent words.
+"""N-gram cache, which estimates P(w | h) from the counts of recent words.
 
 Use the cache in a mixture with any model. The estimates are interpolated:
 
