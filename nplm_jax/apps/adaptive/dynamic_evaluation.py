@@ -96,7 +96,7 @@ def root_mean_square_gradients(
 def _segment_loss(
     params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
 ) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
-    """Returns the mean NLL of a segment (nats per word), and as auxiliary outputs the next state and each word's NLL."""
+    """Returns the mean NLL of a segment (nats per word); auxiliary outputs are the next state and each word's NLL."""
     features, state = read(network, params, state, ids_B[None])
     nll_B = network.output.nll(params, by_example(features), targets_B)
     return jnp.mean(nll_B), (state, nll_B)

@@ -38,7 +38,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
 
     Args:
         log_p_FxN: Log-probabilities of the labels in each frame, nats.
-        prefixes: The prefix table before the first frame; the search adds to it.
+        prefixes: The prefix table before the first frame, to which the search adds prefixes.
         limits: The pruning thresholds.
 
     Returns:

@@ -27,8 +27,8 @@ class Point(NamedTuple):
     Attributes:
         name: The name of the run and of its folder.
         settings: The settings of the run.
-        overrides: The flattened keys that differ from the sweep's config.
-        file: The point's value of --config; '' if it is the sweep's value.
+        overrides: The values that differ from the sweep's config, by flattened key.
+        file: The value of --config for this point; '' if it is the sweep's value.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: Name -> the reason why the point is invalid, for all other points.
+        impossible: The reason why each of the other points is invalid, by name.
     """
 
     possible: list[Point]
@@ -122,7 +122,7 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
 
 
 def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str) -> Points:
-    """Applies each point to a config. Raises BadInput if a key is unknown or no point is possible.
+    """Applies each point to a config; raises BadInput if a key is unknown or no point is possible.
 
     Args:
         all_overrides: The keys that each point changes.
