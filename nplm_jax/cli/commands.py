@@ -63,7 +63,7 @@ def all_commands() -> Mapping[str, Command]:
 
 
 def declared(name: str) -> dict[str, Any]:
-    """Returns the value of a name in the `__init__.py` of each app's package, by package; skips empty values."""
+    """Maps the package of each app to the value of `name` in its `__init__.py`; skips empty values."""
     folders = importlib.import_module(_APPS).__path__
     packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
     values = {package: getattr(importlib.import_module(package), name, None) for package in packages}

@@ -1,4 +1,4 @@
-"""Compares the perplexities of runs, on their test sets and on any text, in a table and a figure.
+"""Compares runs by their perplexities on their test sets or on any text, in a table and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3

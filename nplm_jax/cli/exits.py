@@ -23,7 +23,7 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
 
     Args:
         code: The exit code.
-        message: One line.
+        message: The message, without line breaks.
         collective: Whether all processes of a --distributed run exit at this point. Otherwise, this process skips JAX's
             exit handlers, because they would wait for the other processes.
     """

@@ -33,7 +33,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Imports the file."""
+    """Imports the ARPA file as a run."""
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)
     sizes = import_arpa(path, folder, flags.vocabulary, shlex.join(['nplm', *flags.typed]))
     print(f'{folder}: {sizes}')

@@ -65,7 +65,7 @@ class Extension(Protocol):
         ...
 
     def name_config(self, argv: list[str]) -> list[str]:
-        """Returns the command line, and adds --config to it if a flag of the extension names the config instead."""
+        """Returns the command line, with --config added if a flag of the extension names the config instead."""
         ...
 
     def take_words(self, words: list[str]) -> bool:

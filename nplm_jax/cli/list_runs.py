@@ -24,7 +24,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Lists the runs."""
+    """Prints the table of runs."""
     root = expand('DIR', flags.folder)
     require(
         root.is_dir(),

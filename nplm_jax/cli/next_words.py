@@ -28,7 +28,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Lists next words."""
+    """Prints the most likely next words."""
     require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
 
     models = load_models(flags.runs, flags.weights)

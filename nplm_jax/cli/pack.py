@@ -28,7 +28,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Writes the file."""
+    """Writes the packed model."""
     path = expand('--output', flags.output)
     require(path.suffix == packed.SUFFIX, '--output', flags.output, f'must end in {packed.SUFFIX}')
     check_finished(flags.runs)

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line with exit code 2.
 
     Attributes:
-        passes_on: Whether the words after the first one are parsed elsewhere; `parse_args` then returns only `typed`.
+        passes_on: Whether the arguments after the first are parsed elsewhere; `parse_args` then returns only `typed`.
     """
 
     def __init__(self, command: str, description: str | None) -> None:
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
-        """Adds --overwrite unless it was added before; it requires one of the `writers`, flags that write files."""
+        """Adds --overwrite unless it was added before; it can only be used with a flag in `writers`."""
         if not self._writers:
             action = self.add_argument('--overwrite', action='store_true', help='replace existing files')
             self._owned.append((action, self._writers))
@@ -236,7 +236,7 @@ def _key(action: argparse.Action) -> str:
 
 
 def finite_number(text: str) -> float:
-    """Parses a finite number; raises ArgumentTypeError if the text is not one."""
+    """Parses a finite number; raises ArgumentTypeError if the text is not a finite number."""
     try:
         number = float(text)
     except ValueError:
@@ -247,7 +247,7 @@ def finite_number(text: str) -> float:
 
 
 def integer(text: str) -> int:
-    """Parses a 32-bit integer; raises ArgumentTypeError if the text is not one."""
+    """Parses a 32-bit integer; raises ArgumentTypeError if the text is not a 32-bit integer."""
     try:
         number = int(text)
     except ValueError:

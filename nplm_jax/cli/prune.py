@@ -5,7 +5,7 @@ r"""Prunes an ARPA file by entropy or by a word list.
 
 --entropy removes every n-gram whose removal increases the perplexity by less than the given fraction. It then
 recomputes the back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the
-probability of a context is the product of the model's probabilities. If the training text is available, set
+probability of a context is computed as the product of the model's probabilities. If the training text is available, set
 model.prune_entropy in `nplm train` instead, which uses the counts of the text.
 
 --limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams with other

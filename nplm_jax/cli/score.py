@@ -15,11 +15,12 @@ perplexity per word and the bits per character and per byte, which are comparabl
 --summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets its
 weights. Use `nplm rescore` to re-rank n-best lists.
 
-RUN may also be an ARPA file, optionally compressed. The scores then equal KenLM's: a log10 of -99 is an ordinary
-number, and if the file lacks <unk>, the log10 of <unk> is -100. With --end, the end of a line is scored as `</s>`.
+RUN may also be an ARPA file, optionally compressed. The scores then equal KenLM's scores. As in KenLM, a log10
+probability of -99 is an ordinary number, and if the file lacks <unk>, its log10 probability is -100. With --end, the
+end of a line is scored as `</s>`.
 
 Text is split into words in the same way as the corpus of the first run. If that corpus was already tokenized, like
-Brown, punctuation is split off if the vocabulary requires it. Use --tokens=whitespace for tokenized text. <s>, </s>,
+Brown, and the vocabulary requires it, punctuation is split off. Use --tokens=whitespace for tokenized text. <s>, </s>,
 <p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
 
 --open also scores words outside the vocabulary. The probability of an unknown word is P(<rare>) times the probability
@@ -72,7 +73,7 @@ from nplm_jax.runs.command_models import LoadedModels, check_models, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import decode
 
-_MAX_BYTES = 2**28  # of stdin, which may be endless
+_MAX_BYTES = 2**28  # maximum size of stdin, which may be endless
 
 
 def define(parser: Parser) -> None:
@@ -93,7 +94,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Scores lines."""
+    """Scores the text on stdin and prints the scores."""
     is_sota_lm, is_query = flags.format == 'sota_lm', flags.format == 'query'
     refused = {'sota_lm': ('json', 'summary', 'open'), 'query': ('json', 'stream', 'open')}
     for name in refused.get(flags.format, ()):
@@ -174,7 +175,7 @@ def score_texts(
 
 
 def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
-    """Returns the words and scores of a line for JSON."""
+    """Returns the words and scores of a line as JSON-serializable values."""
     return {
         'words': list(words),
         'ids': line.ids_T.tolist(),
@@ -185,13 +186,13 @@ def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
 
 
 def query(line: dict[str, Any]) -> str:
-    """Formats a line of `describe` like KenLM's query."""
+    """Converts the result of `describe` to the format of KenLM's query."""
     log10_p = (f'{p:.7g}' for p in line['log10_p'])
     return format_line(line['words'], line['ids'], line['lengths'], log10_p, f'{line["total"]:.8g}')
 
 
 def format_line(words: Iterable[str], ids: list[int], lengths: list[int], log10_p: Iterable[str], total: str) -> str:
-    """Formats a line like KenLM's query."""
+    """Formats the words and scores of a line in the format of KenLM's query."""
     scores = ''.join(f'{word}={i} {length} {p}\t' for word, i, length, p in zip(words, ids, lengths, log10_p))
     return f'{scores}Total: {total} OOV: {ids.count(0)}'
 
@@ -220,7 +221,7 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:
-    """Prints the probability of each word of a stream except the first, one per line, like DavidHerel/sota_lm."""
+    """Prints the probability of each word of a stream except the first, in the format of DavidHerel/sota_lm."""
     log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
     for value in itertools.islice(log10_p, 1, None):
         print(f'{10**value:.7g}')
@@ -275,7 +276,7 @@ def summarize(
 
 
 def read_stdin() -> str:
-    """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
+    """Returns the text on stdin; raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at line ends')

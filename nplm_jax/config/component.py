@@ -79,7 +79,7 @@ def key(
         default: The default.
         meaning: The description of the key, shown by `--print_config`.
         needs: The condition under which a run has the key; None if every run has it.
-        by_hand: The default if code constructs the component, if this default differs.
+        by_hand: The default of a component that is constructed in code rather than from a config, if it differs.
         file_unless: For a key of an output layer that names a file, the values that do not name a file. A run keeps a
             copy of the file.
     """

@@ -249,7 +249,7 @@ def load_class(key: str, path: str, base: type) -> Any:
 
 
 def _plain_attributes(component: type, base: type) -> Iterator[str]:
-    """Yields public class attributes below `base` that lack an annotation and are not inherited."""
+    """Yields the names of public attributes that subclasses of `base` introduce without a type annotation."""
     for cls in (cls for cls in component.__mro__ if issubclass(cls, base) and cls is not base):
         for name, value in vars(cls).items():
             is_value = not (name.startswith('_') or callable(value) or hasattr(value, '__get__'))

@@ -37,7 +37,7 @@ class Settings:
         model: The body of a network, or the estimator of a count-based model.
         output: The output layer; None for a count-based model.
         optimizer: The update rule; None for a count-based model.
-        train: The training of a network.
+        train: The training settings of a network.
     """
 
     name: Name = key('default', 'name of the run, used for its folder and its row in tables')

@@ -73,8 +73,8 @@ class Job:
 
         Args:
             stage: The name of the stage, for its folder and progress bar.
-            function: Runs a task and writes its results into the given folder. It must have no other side effects,
-                because it may run twice for the same task.
+            function: A function that runs a task and writes its results into the given folder. It must have no other
+                side effects, because it may run twice for the same task.
             tasks: The tasks, made of paths and numbers, to send to the workers.
 
         Returns:

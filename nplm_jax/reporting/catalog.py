@@ -82,12 +82,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`finished`, `imported`, or `not finished`."""
+        """The state of the run: `finished`, `imported` or `not finished`."""
         return 'imported' if self.imported else 'finished' if self.results else 'not finished'
 
     @property
     def date(self) -> str:
-        """The modification time of the results, or else of the metrics or the config, in local time."""
+        """The modification time of the results, metrics or config, whichever is found first, in local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-Point: TypeAlias = tuple[Mapping[str, Any], float]  # overridden keys of a sweep point -> values, and its perplexity
+Point: TypeAlias = tuple[Mapping[str, Any], float]  # the overridden values of a sweep point by key, and its perplexity
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # maximum number of panels in a row

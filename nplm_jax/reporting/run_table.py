@@ -59,7 +59,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the index of the row with the lowest number in each group of at least two rows.
+    """Returns the indices of the rows with the lowest number in each group that has at least two numbers.
 
     Args:
         columns: The number of each row; None if missing.

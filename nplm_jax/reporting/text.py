@@ -41,12 +41,12 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
 
 def null_to_inf(value: float | None) -> float:
-    """Converts null to infinity, the inverse of `to_json` for perplexities."""
+    """Converts a perplexity from JSON, in which null stands for infinity, to a float."""
     return math.inf if value is None else float(value)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Formats a Markdown table with padded columns; floats get one decimal."""
+    """Formats a Markdown table with padded columns; floats are rounded to one decimal place."""
     cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]

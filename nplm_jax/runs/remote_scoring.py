@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[str], weights: Sequence[float] = ()) -> Self:
-        """Returns the source for the model of a run, or for a mixture of several runs."""
+        """Returns the information for loading the model of a run, or the mixture of several runs."""
         folders = tuple(catalog.expand_run(run).absolute() for run in runs)
         return cls(folders, tuple(weights), tuple(plugins.allowed()), _digest(folders))
 

@@ -33,7 +33,7 @@ _STRETCH = 1.05  # factor by which training may exceed the time to complete the 
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows like width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _CALIBRATION_COST = 1.2  # per word, relative to scoring a word; measured on 50,000 words
-_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number, and maximum share of the time
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and their maximum share of the time
 
 
 class Timing(NamedTuple):
@@ -65,7 +65,7 @@ def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, 
 
 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
-    """Returns a `network` that does not set `optimizer.*` if the user typed another optimizer.
+    """Returns a function `network` that does not set `optimizer.*` if the user typed another optimizer.
 
     The learning rates of different optimizers differ by orders of magnitude, so the learning rate of `network` would
     not suit another optimizer.
