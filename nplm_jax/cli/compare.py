@@ -143,7 +143,7 @@ def score_text(
         print(f'{", ".join(changed)}: no bits per byte, because the tokens change the text', file=sys.stderr)
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
     if len(folders) > 1 and not is_known:
-        print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)
+        print('no run is marked as the best on the text, because too many of its words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

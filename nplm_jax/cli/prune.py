@@ -63,7 +63,9 @@ def main(flags: argparse.Namespace) -> None:
         model = entropy_pruning.prune(model, context_p, flags.entropy, key='--entropy')
     if flags.limit_vocab_file:
         is_kept_V = np.array([word in listed for word in vocabulary.words])
-        require(bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'lists no word of {path}')
+        require(
+            bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'contains none of the words in {path}'
+        )
         marks = [vocabulary.ids[mark] for mark in arpa.SENTENCE_MARKS if mark in vocabulary.ids]
         is_kept_V[[RARE_ID, *marks]] = True
         model = keep_words(model, is_kept_V)

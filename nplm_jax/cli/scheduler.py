@@ -28,4 +28,4 @@ def use(address: str | None) -> Iterator[None]:
         with pkgutil.resolve_name(f'{app}.{path}')(address) as cluster, workers.use(cluster):
             yield
             return
-    raise BadInput('--scheduler', 'needs the app nplm_jax.apps.cluster', value=address)
+    raise BadInput('--scheduler', 'requires the app nplm_jax.apps.cluster', value=address)

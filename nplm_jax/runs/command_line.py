@@ -75,7 +75,7 @@ def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
     """Returns `get_config`; raises BadInput if it requires a preset and `file` names none, or vice versa."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset name'
+    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:

@@ -119,7 +119,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     except (AttributeError, TypeError, BadInput):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, because the run in {folder} was started with it; or use another --workdir'
+    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or use another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 

@@ -43,7 +43,7 @@ class DynamicEvaluation(AdaptiveModel):
         rate: The learning rate.
         decay: The rate at which the parameters return to the anchor, per segment.
         segment: The number of words per segment.
-        anchor_rate: a, the rate at which the anchor follows the parameters, per segment.
+        anchor_rate: The rate a at which the anchor follows the parameters, per segment.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class DynamicEvaluation(AdaptiveModel):
 def root_mean_square_gradients(
     model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, segment: int, num_segments: int
 ) -> Params:
-    """Returns sqrt(MS) of each parameter's gradient over segments in evenly spaced stretches of `span`.
+    """Returns the root mean square of each parameter's gradient, over segments in evenly spaced stretches of `span`.
 
     Args:
         model: The network.

@@ -34,7 +34,7 @@ class NeuralCache(AdaptiveModel):
     Attributes:
         model: The network.
         num_remembered: The number of recent words to remember.
-        sharpness: s; 0 gives a unigram cache.
+        sharpness: The factor s of the similarities; 0 gives a unigram cache.
     """
 
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:

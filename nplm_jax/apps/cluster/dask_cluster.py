@@ -35,7 +35,7 @@ async def _shake_hands(address: str) -> None:
 
 
 class DaskCluster:
-    """An executor on the workers of a Dask scheduler; see `executors.workers.Workers`."""
+    """An executor that uses the workers of a Dask scheduler; see `executors.workers.Workers`."""
 
     are_remote: ClassVar[bool] = True
 

@@ -99,7 +99,7 @@ class Text:
         self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns up to `most` of the last words, in reading order."""
+        """Returns the last words in reading order, at most `most`."""
         words: list[str] = []
         text = self
         while text.parent is not None and len(words) < most:

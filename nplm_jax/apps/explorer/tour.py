@@ -108,7 +108,7 @@ class Tour:
         require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
-        require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
+        require(scores_words, 'output.kind', kind, 'must have one score per word for --tour')
         folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)

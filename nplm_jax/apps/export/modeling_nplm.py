@@ -44,7 +44,7 @@ BODIES: dict[str, Callable[[NplmConfig], Any]] = {
 class NplmForCausalLM(PreTrainedModel, GenerationMixin):
     """A causal language model with logits y = b + U f or, with weight tying, y = b + C P f for output features f.
 
-    With direct connections, U consists of the columns of the paper's U and W. `generate` reads each word once.
+    With direct connections, U consists of the columns of the paper's U and W. `generate` reads each word only once.
     """
 
     config_class = NplmConfig

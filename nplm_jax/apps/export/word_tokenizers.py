@@ -27,8 +27,8 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 def special_tokens(known: Collection[str]) -> dict[str, str]:
     """Returns the special tokens of a tokenizer, by role.
 
-    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has none, a text
-    starts with <rare>, which fills the context of the first word.
+    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has no paragraph
+    mark, a text starts with <rare>, which fills the context of the first word.
 
     Args:
         known: The tokens of the vocabulary.

@@ -142,7 +142,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
         require(names[file.name] == 1, '--text', str(file), f'another file has the same name, {file.name}')
         allowed = f'must have the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
-        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; give another name')
+        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)
     if is_folder:

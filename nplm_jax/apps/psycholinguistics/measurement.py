@@ -209,7 +209,7 @@ def cut_items(
     allowed = f'does not apply to models with corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
     is_cut_by_word = is_lossless or tokenizer.tokens is None
-    allowed = 'tokenizes whole lines; its tokens cannot be assigned to words'
+    allowed = 'tokenizes whole lines, so its tokens cannot be assigned to words'
     require(is_cut_by_word, 'corpus.tokens', tokenizer.kind, allowed)
     (text,) = unspaced_scripts.join(vocabulary, [(options.context or '').rstrip(' ')])
     before = '' if not text.strip() or text[-1] in '\r\n' else text

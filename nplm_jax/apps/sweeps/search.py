@@ -195,7 +195,8 @@ class Search:
         try:
             return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
         except UpdateFinishedTrialError:
-            print(f'{name}: heartbeats were missing; another process continues the trial', file=sys.stderr, flush=True)
+            reason = 'this process sent no heartbeats for too long, so another process continues the trial'
+            print(f'{name}: {reason}', file=sys.stderr, flush=True)
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
