@@ -43,9 +43,8 @@ def define(parser: Parser) -> None:
     lengths.add_argument('--words', type=int, metavar='N', help='number of words after the prompt; default: 50')
     tokens = 'number of tokens after the prompt; default: 100 if the tokens are not words'
     lengths.add_argument('--max_new_tokens', type=int, metavar='N', help=tokens)
-    parser.add_argument(
-        '--temperature', type=float, help='sampling temperature; values below 1 favour likely words; default: 1'
-    )
+    temperature = 'sampling temperature; values below 1 favour likely words; default: 1'
+    parser.add_argument('--temperature', type=float, metavar='T', help=temperature)
     top_k = 'sample only from the K most likely words; default: all words'
     parser.add_argument('--top_k', type=int, metavar='K', help=top_k)
     most_likely = 'sample only from the most likely words, up to a total probability of P; default: all words'

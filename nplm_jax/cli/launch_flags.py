@@ -1,4 +1,7 @@
-"""Flags of `launch.py`, `nplm train` and `nplm sweep`, with checks of their combinations. Imports no JAX."""
+"""Flags of `launch.py`, `nplm train` and `nplm sweep`, with checks of their combinations.
+
+This module does not import JAX.
+"""
 
 import functools
 import pkgutil

@@ -1,4 +1,4 @@
-"""Output of commands to files or stdout, and checks of output paths. Imports no JAX."""
+"""Output of commands to files or stdout, and checks of output paths. This module does not import JAX."""
 
 import argparse
 import os

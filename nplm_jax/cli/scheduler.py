@@ -1,4 +1,4 @@
-"""Implementation of --scheduler, which runs large computations on a cluster. Imports no JAX."""
+"""Implementation of --scheduler, which runs large computations on a cluster. This module does not import JAX."""
 
 import contextlib
 import pkgutil

@@ -63,7 +63,7 @@ class CorpusSettings:
     """`corpus.*`: the text, its tokenization, vocabulary and splits."""
 
     name: str = key(
-        'brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
+        'brown', 'corpus: brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
     )
     path: str = key(
         '', 'text: a UTF-8 file, or a folder of files, read in alphabetical order; ap_news, wikitext2: a folder'
@@ -84,11 +84,11 @@ class CorpusSettings:
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',
-        'stream (contexts cross paragraph boundaries) | line (contexts stay within a paragraph, and its end is '
-        'predicted, as in lmplz and query; only for networks, backoff, kneser_ney and modified_kneser_ney) | auto '
-        '(line for these count-based models if each line is a paragraph, otherwise stream)',
+        'extent of contexts: stream (contexts cross paragraph boundaries) | line (contexts stay within a paragraph, '
+        'and its end is predicted, as in lmplz and query; only for networks, backoff, kneser_ney and '
+        'modified_kneser_ney) | auto (line for these count-based models if each line is a paragraph, otherwise stream)',
     )
-    min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4', _counts_words)
+    min_count: Count = key(1, 'minimum count; words with a lower count become <rare>; the paper: 4', _counts_words)
     max_vocabulary: MaxVocabulary = key(
         0,
         'maximum vocabulary size |V|, including <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News',
@@ -127,7 +127,7 @@ class CorpusSettings:
 class TrainSettings:
     """`train.*`: length of training, batches, validation, checkpoints and logs."""
 
-    batch_size: Count = key(128, 'words per update; the paper: 1')
+    batch_size: Count = key(128, 'number of words per update; the paper: 1')
     accumulate: Count = key(
         1,
         'number of micro-batches per update, processed sequentially to save memory; the update is unchanged',
@@ -175,7 +175,7 @@ class TrainSettings:
         50, 'number of updates per call of the compiled program, between validations, checkpoints and logs'
     )
     input: Literal['auto', 'device', 'mapped'] = key(
-        'auto', 'device (all words in device memory) | mapped (read from disk) | auto (mapped above 2**25 words)'
+        'auto', 'training words: device (in device memory) | mapped (read from disk) | auto (mapped above 2**25 words)'
     )
 
 
@@ -201,7 +201,9 @@ class ParallelSettings:
         'output.kind is not full, these devices only divide the memory of the output rows, and the batch is divided '
         'over all data * model devices',
     )
-    mode: Literal['shard_map', 'pmap'] = key('shard_map', 'shard_map | pmap (shards only the batch)')
+    mode: Literal['shard_map', 'pmap'] = key(
+        'shard_map', 'JAX transformation: shard_map | pmap (shards only the batch)'
+    )
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1

@@ -55,8 +55,9 @@ def define(parser: Parser) -> None:
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'weights of the runs in their mixture, as in nplm score; default: equal weights'
     parser.add_argument('--weights', default='', help=weights)
-    parser.add_argument('--lm_weight', type=float, default=1.0, help="weight of the language model's log-probability")
-    parser.add_argument('--word_score', type=float, default=0.0, help='score added for each word')
+    lm_weight = "weight of the language model's log-probability"
+    parser.add_argument('--lm_weight', type=float, default=1.0, metavar='W', help=lm_weight)
+    parser.add_argument('--word_score', type=float, default=0.0, metavar='X', help='score to add for each word')
     parser.add_argument('--blank', default='-', metavar='LABEL', help='blank label of the CTC model')
     parser.add_argument('--silence', default=_SILENCE, metavar='LABEL', help='label that separates words')
     width = 'maximum number of hypotheses to keep after each frame'

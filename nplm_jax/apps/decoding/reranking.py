@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
 _IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
 _PENALTY = 100.0  # smallest finite log P minus the log P that replaces probability zero
-_RANDOM_STARTS = 4  # searches besides the one from the given weights
+_RANDOM_STARTS = 4  # number of searches in addition to the search from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:

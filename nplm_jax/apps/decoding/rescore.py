@@ -39,7 +39,7 @@ def define(parser: Parser) -> None:
     scores = 'weights of the scores in the lists, such as 1,0.5; default: none'
     parser.add_argument('--score_weights', default='', metavar='W[,W]', help=scores)
     parser.add_argument('--model_weight', type=float, default=1.0, metavar='W', help="weight of the model's log10 P")
-    parser.add_argument('--word_weight', type=float, default=0.0, metavar='W', help='score added for each word')
+    parser.add_argument('--word_weight', type=float, default=0.0, metavar='W', help='score to add for each word')
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the lists')
     files = 'files of scores for --format=kaldi, such as ac.txt,lm.txt; default: none'
     parser.add_argument('--score_files', default='', metavar='FILE[,FILE]', help=files)
