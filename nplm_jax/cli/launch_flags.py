@@ -107,7 +107,7 @@ def parse(argv: list[str]) -> list[str]:
     if CONFIG.value is None:
         raise BadInput('--config', 'missing; give a config, such as --config=sentences')
     if not isinstance(CONFIG.value.name, str):
-        raise BadInput('--config', 'name must be a string')
+        raise BadInput('--config', 'the value of the key name must be a string')
     if words and not any(extension.take_words(words) for extension in extensions()):
         raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
     _check_combinations()

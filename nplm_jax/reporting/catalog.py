@@ -184,7 +184,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
         if not is_finished(folder):
             raise BadInput(key, f'{str(folder)!r} is not a finished run; {suggest(folder)}', value=value)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(key, 'contains a run twice', value=value)
+        raise BadInput(key, 'names a run twice', value=value)
     return folders
 
 

@@ -272,7 +272,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
         key: The flag that requires run folders.
     """
     for folder in filter(_is_arpa, folders):
-        raise BadInput(key, f'requires a run; convert the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
+        raise BadInput(key, f'requires a run; import the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
 
 def _is_arpa(folder: str) -> bool:

@@ -134,7 +134,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(names, 'no spelling model for words outside the vocabulary; run nplm spell RUN to train one')
+        raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
     loaded = loading.load(run_folder / catalog.SPELLING)
     return Spelling(loaded.model, loaded.vocabulary, workdir.read_vocabulary(run_folder))
 
