@@ -1,1 +1,1 @@
-"""Experiment configs, one file per corpus. default.py has every key."""
+"""Experiment configs, one file per corpus. The config in default.py contains every key."""

@@ -3,13 +3,14 @@
     nplm train ap_news:mlp10 --config.corpus.path=DIR          the network of the paper's Table 2
     nplm train ap_news:kneser_ney_5 --config.corpus.path=DIR   a count-based model: interpolated, kneser_ney_3 to _5,
                                                                modified_kneser_ney_3 to _5
-    nplm train ap_news:mlp10,paper --config.corpus.path=DIR    one word per update
+    nplm train ap_news:mlp10,paper --config.corpus.path=DIR    the paper's recipe, with a batch size of 1
 
-Files are read in the order of their names, and blank lines separate paragraphs. By default, the folder must contain
-more than the 14,957,666 words of the training and validation splits. For less text, set corpus.train and corpus.valid.
+Files are read in alphabetical order, and blank lines separate paragraphs. By default, the folder must contain more than
+the 14,957,666 words of the training and validation splits. If you have less text, set corpus.train and corpus.valid.
 
-Nobody has run this config, because the authors have no licence for the text. The expected results are those of the
-paper's Table 2, in PAPER below. The preparation follows section 4 of the paper, which leaves some rules open.
+This config has never been run, because the authors have no licence for the text. The expected results are the
+perplexities in the paper's Table 2; see PAPER below. The text is prepared as in section 4 of the paper, which does not
+specify all rules.
 """
 
 from ml_collections import ConfigDict

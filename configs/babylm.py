@@ -1,4 +1,4 @@
-r"""BabyLM: 10 or 100 million words that a child hears and reads, from your copy (https://babylm.github.io).
+r"""BabyLM: 10 or 100 million words of speech and text for children, from your copy (https://babylm.github.io).
 
     nplm train babylm:10m --config.corpus.path=DIR/train_10M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
@@ -13,7 +13,7 @@ read in alphabetical order. Most files have one utterance per line and no blank 
 paragraph. With corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m) or 10 times
 (100m) become <rare>.
 
-Nobody has run this config, so no results are known.
+This config has never been run, so no results are known.
 """
 
 from ml_collections import ConfigDict

@@ -13,11 +13,11 @@
     nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
                                          one_hour
     nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
-    nplm train brown:mlp9,paper          mlp9 with the paper's recipe, one word per update
-    nplm train brown:mlp9,lstm,nce,adam  other components than those of mlp9, each with its own defaults
+    nplm train brown:mlp9,paper          mlp9 with the paper's recipe and a batch size of 1
+    nplm train brown:mlp9,lstm,nce,adam  mlp9 with other components, each with its default values
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
-The expected results and training times are in experiments/paper/table1/README.md. Those of recurrent networks are in
+The expected results and training times are in experiments/paper/table1/README.md. For recurrent networks, see
 experiments/beyond/recurrent/README.md.
 """
 
@@ -128,8 +128,8 @@ RECURRENT = {
     'lstm': _recurrent('lstm', 128, 256, 10, 20.0),
 }
 # The paper's network, trained for at most four minutes on 2 cores without AMX instructions. Dropout, the optimizer, the
-# sampled loss and the steps after training are not the paper's. Weight decay is part of the paper. Without it, C and U,
-# which are not tied to each other, overfit.
+# sampled loss and the steps after training do not come from the paper, but weight decay does. Without weight decay, C
+# and U overfit, because there is no weight tying.
 _BEST: presets.Preset = {
     'model.n': 13,
     'model.m': 80,
@@ -148,7 +148,7 @@ _BEST: presets.Preset = {
     'train.checkpoint_every': 2000,
     'train.log_every': 100,
 }
-# A small network of the paper's kind. Its validation perplexity is below 300; that of the trigram is 344.
+# A small network of the paper's kind. Its validation perplexity is below 300; the trigram has 344.
 _QUICK: presets.Preset = {
     'model.n': 5,
     'model.m': 50,
@@ -176,7 +176,7 @@ _MODIFIERS: dict[str, presets.Preset] = {
 
 
 def get_config(preset: str = '') -> ConfigDict:
-    """Returns the config of a preset. The default is the paper's network, tuned for four minutes of training.
+    """Returns the config of a preset; the default is the paper's network, tuned for four minutes of training.
 
     `,cased` keeps upper and lower case, and `,paper` uses the paper's recipe.
     """
@@ -184,8 +184,8 @@ def get_config(preset: str = '') -> ConfigDict:
     if mixed := MIXTURES.get(name):
         raise BadInput(
             f'configs/brown.py:{preset}',
-            f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
-            f'half; run {mixed}, whose table lists it as "mixed with the trigram, fixed"',
+            f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, with equal "
+            f'weights; run {mixed}, whose table lists it as "mixed with the trigram, fixed"',
         )
     return presets.get_config('brown', preset, _CORPUS, _ALL, _MODIFIERS)
 

@@ -1,4 +1,4 @@
-"""The defaults of all keys, from `nplm_jax.config.settings`. The other configs override some of them."""
+"""The default values of all keys, from `nplm_jax.config.settings`. Other configs override some of these values."""
 
 from ml_collections import ConfigDict
 

@@ -26,7 +26,7 @@ NGRAMS: dict[str, Preset] = {
 # The names of these models in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
-# The training of the paper: one word per update, no dropout, b initialized with zeros.
+# The paper's training recipe: a batch size of 1, no dropout, and b initialized with zeros.
 PAPER_RECIPE: Preset = {
     'optimizer.name': 'paper',
     'model.dropout': 0.0,
@@ -47,12 +47,12 @@ ROWWISE_ADAM: Preset = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
-# Validation words during training, for texts whose validation on all words would take half as long as a pass.
+# Number of validation words during training, for texts on which a full validation takes half as long as an epoch.
 VALID_WORDS = 20_000
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
-# The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is
-# that of Brown's networks. The omission of dropout is a guess for a text of this length and was not measured.
+# The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs come from the paper. The learning rate
+# is the same as for Brown. Training without dropout is a guess for a text of this length and was not measured.
 TABLE2_NETWORK: Preset = {
     'model.n': 6,
     'model.h': 60,
@@ -65,7 +65,7 @@ TABLE2_NETWORK: Preset = {
 }
 # A recurrent network over streams.
 RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
-# A window network with residual layers and tied features, for a corpus of a million words or more. It is not in the
+# A window network with residual layers and weight tying, for a corpus of a million words or more. It is not in the
 # paper.
 RESIDUAL: Preset = {
     'model.family': 'residual',
@@ -88,8 +88,8 @@ RESIDUAL: Preset = {
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# A Mogrifier LSTM. The rows of a table share their second moments in part, so rare words move less and the learning
-# rate may be higher.
+# A Mogrifier LSTM. The rows of a table partly share their second moments, so the rows of rare words change less and the
+# learning rate can be higher.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
@@ -107,7 +107,7 @@ _MOGRIFIER: Preset = {
 _BROWN = 800_000  # training words of Brown
 # The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
 _SMOOTHED_WORDS = 1_500_000
-# Keyed by `_equivalent_passes`, for interpolation: dropout of features, of the output and of words, and weight decay.
+# Dropout rates of features, output and words, and weight decay, interpolated between values of `_equivalent_passes`.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
     2.4: (0.0, 0.0, 0.0, 0.2),  # one_minute
@@ -143,7 +143,8 @@ def network(width: int, passes: float, words: int) -> Preset:
         'model.word_dropout': word_dropout,
         'output.samples': 500 if width <= 256 else 1000,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less decay
-        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,  # below 3, because rare words moved less
+        # Below the 3.0 of the other networks, because the rows of rare words change less.
+        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,
     }
 
 
@@ -159,11 +160,11 @@ MINUTES: dict[str, Preset] = {
 def with_paper(
     presets: Mapping[str, Preset], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Preset]:
-    """Adds `paper.*` to presets whose perplexities are in the paper. These presets are evaluated on all words.
+    """Adds `paper.*` to presets whose perplexities are in the paper, and evaluates these presets on all words.
 
     Args:
         presets: The keys of each preset.
-        names: The paper's names of the models of presets, in addition to NGRAMS.
+        names: The names that the paper gives to the models of the presets, in addition to NGRAMS.
         perplexities: The paper's training (0: not printed), validation and test perplexities, by preset.
     """
     made = dict(presets)
@@ -186,15 +187,15 @@ def get_config(
     modifiers: Mapping[str, Preset] = {},
     default: str = '',
 ) -> ConfigDict:
-    """Returns the config of a preset of a corpus. Named components replace those of the preset.
+    """Returns the config of a preset for a corpus; named components replace the components of the preset.
 
     Args:
         corpus: The name of the config file without .py, such as `brown`.
-        words: The preset, then modifiers and components, separated by commas: `mlp9,cased,lstm`. All are optional.
+        words: An optional preset, followed by modifiers and components, separated by commas: `mlp9,cased,lstm`.
         common: The keys shared by all presets of the corpus.
         presets: The keys of each preset.
         modifiers: The keys of each modifier, which changes a preset.
-        default: The preset if the words do not begin with one.
+        default: The preset to use if `words` does not begin with a preset.
 
     Returns:
         The config; its name joins the corpus and the words with hyphens.

@@ -1,6 +1,6 @@
 """Three sentences ("i like dog", "i love coffee" and "i hate milk"), as a first experiment.
 
-    nplm train sentences               the paper's network, small
+    nplm train sentences               a small version of the paper's network
     nplm train sentences:interpolated  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                        _5
 

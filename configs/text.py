@@ -1,7 +1,7 @@
 r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
 
     nplm train text --minutes=5 --config.corpus.path=my_novel.txt
-        the network that suits this text, this machine and five minutes of training
+        a network that can be trained on this text in five minutes on this machine
     nplm train text --config.corpus.path=my_novel.txt   the paper's network
     nplm train text --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
         --config.corpus.test_path=test.txt
@@ -16,10 +16,10 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for one sentence per line; --config.model.n sets
         the order
 
-Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
-validation and the last 10% for test. Use text:whitespace for tokenized text. Words that occur fewer than three times
-in the training text become <rare>. A text with one sentence per line is detected in most cases; otherwise, use
---config.corpus.paragraphs=lines.
+Without --config.corpus.valid_path and test_path, the first 80% of the text are used for training, the next 10% for
+validation and the last 10% for testing. Use text:whitespace for tokenized text. Words that occur fewer than three times
+in the training text become <rare>. A text with one sentence per line is detected in most cases. If it is not detected,
+use --config.corpus.paragraphs=lines.
 """
 
 from ml_collections import ConfigDict

@@ -1,14 +1,14 @@
-"""WikiText-103: 103 million words of Wikipedia to train on, from the official archive, wikitext-103-v1.zip.
+"""WikiText-103: 103 million training words from Wikipedia, read from the official archive, wikitext-103-v1.zip.
 
     nplm train wikitext103:mlp10 --config.corpus.path=ZIP          the network of the paper's Table 2
     nplm train wikitext103:kneser_ney_5 --config.corpus.path=ZIP   a count-based model: interpolated, kneser_ney_3 to
                                                                    _5, modified_kneser_ney_3 to _5
     nplm train wikitext103:residual --config.corpus.path=ZIP       a window network with residual layers
 
-ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1. Nothing is downloaded. As for
-WikiText-2 (configs/wikitext2.py), words are prepared as in the literature, with <p> in place of <eos>.
+ZIP is the archive or the folder of its files, whose SHA-256 or SHA-1 is checked. Nothing is downloaded. Words are
+prepared as for WikiText-2 (configs/wikitext2.py) and in the literature, with <p> in place of <eos>.
 
-Nobody has run this config on the archive. The losses of the networks are sampled, because the
+This config has never been run on the archive. The losses of the networks are sampled, because the
 vocabulary has 267,735 words.
 """
 

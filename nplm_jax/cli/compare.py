@@ -1,17 +1,18 @@
-"""Compares runs: their recorded perplexities, their perplexities on a text, and a figure.
+"""Compares runs by their perplexities on their test sets or on any text, in a table and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
 
-Prints a table of the perplexities recorded by each run. `*` marks the best run among those evaluated on the same words;
-a warning on stderr names the runs on other words, whose perplexities are not comparable. Runs with different tokens,
-such as words and subwords, are compared by perplexity per word and bits per byte if they were tested on the same text
-and no word of the text is unknown or changed.
+Prints a table of the perplexities recorded by each run. `*` marks the best of the runs that were evaluated on the same
+words. A warning on stderr lists the runs that were evaluated on other words, because their perplexities are not
+comparable. Runs with different tokens, such as words and subwords, are compared by perplexity per word and bits per
+byte. This comparison requires the same test text and no unknown or changed words.
 
---text=FILE adds the perplexity of a text, whose lines are scored separately, and the share of the text's words outside
-the vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added.
-Otherwise, the runs are compared by bits per byte if they know all words of the text. `nplm score --help` describes how
-the text is split into words. No run is marked as the best if more than 5% of the words are unknown.
+--text=FILE scores a text with each run, and prints the perplexity and the share of words outside the vocabulary (oov).
+Each line of the text is scored separately. If all runs have the same vocabulary and tokenizer, their mixture is scored
+as well. Otherwise, the runs are compared by bits per byte, provided that no word of the text is unknown. `nplm score
+--help` describes how the text is split into words. No run is marked as the best if more than 5% of the words are
+unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """
@@ -39,7 +40,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, keyed by the results of `score_text`
+_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # column headers by key of the scores
 
 
 def define(parser: Parser) -> None:
@@ -47,13 +48,13 @@ def define(parser: Parser) -> None:
     parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
-    parser.add_figure('PNG file to draw; default: none')
+    parser.add_figure('PNG file to write the figure to; default: none')
     parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
     """Prints the table and draws the figure."""
-    require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix finds weights')
+    require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix learns weights')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'contains no words')
 
@@ -64,7 +65,7 @@ def main(flags: argparse.Namespace) -> None:
     if text:
         scores, marked = score_text(flags.runs, names, text.rstrip('\n').split('\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
-        problem = f'{", ".join(others)}: evaluated on other words or another vocabulary than {names[0]}'
+        problem = f'{", ".join(others)}: evaluated on different words or with a different vocabulary than {names[0]}'
         print(f'{problem}; perplexities are not comparable{_advise(runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
@@ -81,7 +82,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _advise(runs: Sequence[Run]) -> str:
-    """Describes how runs with different tokens can be compared."""
+    """Returns advice on comparing runs with different tokens; '' if all runs have the same tokens."""
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
@@ -102,14 +103,14 @@ def score_text(
     Args:
         folders: The folders of the runs.
         names: The names of the runs.
-        lines: The text.
+        lines: The lines of the text.
         flags: The command's flags; --weights and --tokens are used.
 
     Returns:
         The scores and the key by which the runs are compared. The scores map each name, and `mixture`, to the
         perplexity of all words, the bits per byte of the text (None if words are unknown or changed), and the share of
-        words outside the vocabulary. The key is `perplexity` or `bits_per_byte`, or empty if the runs cannot be
-        compared; stderr then gives the reason.
+        words outside the vocabulary. The key is `perplexity`, `bits_per_byte`, or empty if the runs cannot be compared.
+        In this case, a message on stderr gives the reason.
     """
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]
@@ -120,7 +121,7 @@ def score_text(
     if not same:
         print(f'{difference}: the perplexities of the text are not comparable', file=sys.stderr)
     num_bytes = sum(len(line.encode()) for line in lines)  # independent of the tokens
-    readers = loaded[:1] if same else loaded  # with one vocabulary, all runs share the words of the first
+    readers = loaded[:1] if same else loaded  # with the same vocabulary, all runs read the text as the same words
     joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
     words = [models.read_lines(texts, flags.tokens) for models, texts in zip(readers, joined)] * (
         len(loaded) if same else 1
@@ -142,7 +143,7 @@ def score_text(
         print(f'{", ".join(changed)}: no bits per byte, because the tokens change the text', file=sys.stderr)
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
     if len(folders) > 1 and not is_known:
-        print('no run is marked as the best on the text: too many of its words are unknown', file=sys.stderr)
+        print('no run is marked as the best on the text, because too many of its words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

@@ -1,4 +1,4 @@
-"""Exit of a process with a one-line message and an exit code. Imports no JAX."""
+"""Functions that end a process with a one-line message and an exit code. This module does not import JAX."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ _decided: list[int] = []  # the exit code, set when a process only waits for the
 
 
 def decide(code: int) -> None:
-    """Fixes the exit code: later failures in this process do not change it."""
+    """Sets the final exit code of this process; later failures do not change it."""
     _decided.append(code)
 
 
@@ -23,9 +23,9 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
 
     Args:
         code: The exit code.
-        message: One line.
-        collective: Whether all processes of a --distributed run exit here. Otherwise the process skips JAX's exit
-            handlers, which would wait for the other processes.
+        message: The message, without line breaks.
+        collective: Whether all processes of a --distributed run exit at this point. Otherwise, this process skips JAX's
+            exit handlers, because they would wait for the other processes.
     """
     if _decided:
         os._exit(_decided[0])
@@ -45,5 +45,5 @@ def _flush_stdout() -> None:
 
 
 def exit_with_loss(reason: str, command: str) -> NoReturn:
-    """Ends this process of a --distributed run because another one is lost."""
+    """Ends this process of a --distributed run because another process was lost."""
     exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')

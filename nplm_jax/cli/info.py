@@ -3,7 +3,8 @@
     nplm info runs/brown-mlp9
     nplm info runs/brown-mlp9 --json
 
-Reads only the files in the run's folder and loads no model or plug-in, so it is fast and also works during training.
+The command reads only the run's folder, so it is fast and works even during training. It loads neither the model nor
+plug-ins.
 """
 
 from __future__ import annotations

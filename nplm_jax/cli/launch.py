@@ -1,6 +1,6 @@
-"""Entry point of `launch.py`, `nplm train` and `nplm sweep`: flags, and one-line messages for expected failures.
+"""Entry point of `launch.py`, `nplm train` and `nplm sweep`, with one-line messages for expected failures.
 
-Imports no JAX, so --help and flag errors are fast.
+This module does not import JAX, so --help and flag errors are fast.
 """
 
 import os
@@ -25,12 +25,12 @@ _MODULE = ('-m', 'nplm_jax.cli.launch')
 
 
 def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -> None:
-    """Runs the command. Expected failures end with one line and an exit code.
+    """Runs the command, and exits with a one-line message if an expected failure occurs.
 
     Args:
-        argv: The words of the command line.
-        command: The command line that resumes the run; by default the name of Python followed by `argv`.
-        program: The program that Python runs in the processes of a job.
+        argv: The program name and the arguments of the command line.
+        command: The command line that resumes the run; by default, the name of Python followed by `argv`.
+        program: The Python arguments that start the processes of a job.
     """
     prepare_streams()
     command = hide_passwords(command or command_line([python_command(), *argv]))
@@ -45,7 +45,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         exit_with(2, str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_with(1, f'the output was closed by its reader; saved progress is intact; resume with: {command}')
+        exit_with(1, f'the output pipe was closed; saved progress is intact; resume with: {command}')
     except (KeyboardInterrupt, Terminated) as stop:
         code = 143 if isinstance(stop, Terminated) else 130
         exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
@@ -58,7 +58,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the flags for absl.app. An invalid flag ends the process with one line and exit code 2."""
+    """Parses the flags for absl.app; if a flag is invalid, prints a one-line message and exits with code 2."""
     find_modules_here()
     try:
         return launch_flags.parse(argv)

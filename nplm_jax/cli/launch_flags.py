@@ -1,4 +1,7 @@
-"""Flags of `launch.py`, `nplm train` and `nplm sweep`, and the checks of their combinations. Imports no JAX."""
+"""Flags of `launch.py`, `nplm train` and `nplm sweep`, with checks of their combinations.
+
+This module does not import JAX.
+"""
 
 import functools
 import pkgutil
@@ -16,68 +19,64 @@ _argv: list[str] = []  # the words of the command line, where ml_collections loo
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
-    'Config file or its name, with a preset after a colon, such as configs/brown.py:mlp9 or brown:mlp9.',
+    'Path or name of a config, optionally followed by a preset, such as configs/brown.py:mlp9 or brown:mlp9.',
     sys_argv=_argv,
 )
 flags.FLAGS['config'].parser = ConfigParser()
 PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 MINUTES = flags.DEFINE_float(
-    'minutes', None, 'Time budget in minutes, which selects a network that suits the text and this machine.'
+    'minutes', None, 'Choose a network that can be trained on the text in this many minutes on this machine.'
 )
 WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME, followed by the overridden keys.')
-DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
-COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
+DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes on one mesh.')
+COORDINATOR = flags.DEFINE_string('coordinator', None, 'Address of the first process, HOST:PORT; default: from SLURM.')
 PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)
 PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
 SCHEDULER = flags.DEFINE_string(
-    'scheduler', None, 'Dask scheduler (tcp://HOST:8786) that prepares and counts large texts; default: this machine.'
+    'scheduler', None, 'Dask scheduler, such as tcp://HOST:8786, for large texts; default: use only this machine.'
 )
-HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds without a response after which a process counts as lost.', 5)
+HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds without a response until a process is considered lost.', 5)
 
 
 class Extension(Protocol):
-    """An extension of `launch.py` by an app: flags, their checks, and a replacement for the single run.
+    """An extension of `launch.py` by an app. It defines flags, checks them, and may replace the single run.
 
     Attributes:
         flags: The module that defines the flags.
-        needs_no_distributed: The multi-process flags that the extension accepts without --distributed.
-        suffix: The suffix that the flags add to the default name of the folder; may be empty.
-        is_asked: Whether the flags request anything other than a single run in this process.
-        all_cores: Whether this process should use all cores.
     """
 
     flags: types.ModuleType
 
     @property
     def needs_no_distributed(self) -> tuple[str, ...]:
-        """See the class."""
+        """The multi-process flags that the extension accepts without --distributed."""
         ...
 
     @property
     def suffix(self) -> str:
-        """See the class."""
+        """The suffix that the flags add to the default name of the run's folder; may be empty."""
         ...
 
     @property
     def is_asked(self) -> bool:
-        """See the class."""
+        """Whether the flags request anything other than a single run in this process."""
         ...
 
     @property
     def all_cores(self) -> bool:
-        """See the class."""
+        """Whether this process should use all cores."""
         ...
 
     def name_config(self, argv: list[str]) -> list[str]:
-        """Adds --config to a command line in which another flag replaces it."""
+        """Returns the command line, with --config added if a flag of the extension names the config instead."""
         ...
 
     def take_words(self, words: list[str]) -> bool:
-        """Assigns positional words to a flag of the extension. Returns whether they belong to one."""
+        """Assigns positional arguments to a flag of the extension; returns whether the extension accepts them."""
         ...
 
     def check(self) -> None:
-        """Raises BadInput for flags that need or exclude one another."""
+        """Raises BadInput if flags are missing or cannot be combined."""
         ...
 
     def run(self, launch: object) -> None:
@@ -92,7 +91,7 @@ def extensions() -> tuple[Extension, ...]:
 
 
 def parse(argv: list[str]) -> list[str]:
-    """Parses the flags of a command line and returns the command line.
+    """Parses the flags of a command line, and returns the command line with the path of the config.
 
     Raises:
         BadInput: A flag or a config key is invalid.
@@ -106,9 +105,9 @@ def parse(argv: list[str]) -> list[str]:
     _argv[:] = parsed = find_configs(named)
     words = flags.FLAGS(parsed)[1:]
     if CONFIG.value is None:
-        raise BadInput('--config', 'missing; for example --config=sentences')
+        raise BadInput('--config', 'missing; give a config, such as --config=sentences')
     if not isinstance(CONFIG.value.name, str):
-        raise BadInput('--config', 'name must be a string')
+        raise BadInput('--config', 'the value of the key name must be a string')
     if words and not any(extension.take_words(words) for extension in extensions()):
         raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
     _check_combinations()
@@ -116,7 +115,7 @@ def parse(argv: list[str]) -> list[str]:
 
 
 def _check_combinations() -> None:
-    """Raises BadInput for flags that need or exclude one another."""
+    """Raises BadInput if flags are missing or cannot be combined."""
     alone = [name for extension in extensions() for name in extension.needs_no_distributed]
     for flag in (COORDINATOR, PROCESSES, PROCESS_ID):
         if flag.value is not None and not (DISTRIBUTED.value or flag.name in alone):

@@ -1,4 +1,4 @@
-"""Execution of a parsed `launch.py` command line: a single run, or an extension by an app."""
+"""Execution of a parsed `launch.py` command line: a single run, or the extension of an app."""
 
 import contextlib
 import dataclasses
@@ -46,9 +46,9 @@ class Launch:
         folder: The folder of the run, the sweep or the search.
         config: The config.
         file: The value of --config.
-        overrides: The flattened keys set by --config.KEY=VALUE flags.
+        overrides: The values set by --config.KEY=VALUE flags, by flattened key.
         command: The command line, for the results and the message on how to resume.
-        program: The program that Python runs in the processes of a job.
+        program: The Python arguments that start the processes of a job.
     """
 
     folder: pathlib.Path
@@ -59,21 +59,21 @@ class Launch:
     program: Sequence[str]
 
     def words(self, file: str, overrides: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the words of the command line that runs a config with changed keys."""
+        """Returns the command-line arguments that run a config with some keys changed."""
         return (*self.program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
 
     @property
     def scheduler_flags(self) -> list[str]:
-        """The flag that passes the cluster of this process to a job."""
+        """The flag with which the processes of a job use the same cluster as this process; may be empty."""
         return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
 
 
 def set_up(command: str, program: Sequence[str]) -> Launch:
-    """Prepares the process according to the flags.
+    """Sets up this process as its flags require, and returns the values of the flags.
 
     Args:
         command: The command line, for the message on how to resume.
-        program: The program that Python runs in the processes of a job.
+        program: The Python arguments that start the processes of a job.
     """
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=any(extension.all_cores for extension in extensions()))
@@ -94,7 +94,7 @@ def run(command: str, program: Sequence[str]) -> None:
 
     Args:
         command: The command line, for the results and the message on how to resume.
-        program: The program that Python runs in the processes of a job.
+        program: The Python arguments that start the processes of a job.
     """
     launch = set_up(command, program)
     asked = next((extension.run for extension in extensions() if extension.is_asked), run_one)
@@ -108,7 +108,7 @@ def run(command: str, program: Sequence[str]) -> None:
 
 
 def run_one(launch: Launch) -> None:
-    """Runs the config, or the network that --minutes chooses."""
+    """Runs a config, or prints it for --print_config. With --minutes, first chooses the network."""
     config, corpus = launch.config, None
     if MINUTES.value is not None:
         config, corpus = time_budget.config_for_budget(
@@ -117,7 +117,7 @@ def run_one(launch: Launch) -> None:
     settings = experiment.load_settings(config)
     if PRINT_CONFIG.value:
         print(describe_config(config, []))
-    elif experiment.run(settings, launch.folder, launch.command, corpus):  # the first process's results
+    elif experiment.run(settings, launch.folder, launch.command, corpus):  # only the first process returns results
         modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
         print(run_reporter.next_steps(launch.folder, modules))
 

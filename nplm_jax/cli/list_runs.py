@@ -3,8 +3,9 @@
     nplm runs
     nplm runs runs/brown-sweep
 
-Prints a table of all runs in DIR and its subfolders: corpus, model, perplexities, seconds of training and date. `*`
-marks the best perplexity among runs on the same words; perplexities on different corpora are not comparable.
+Prints a table of all runs in DIR and its subfolders, with their corpus, model, perplexities, training time in seconds,
+and date. `*` marks the best perplexity among runs that were evaluated on the same words. Perplexities on different
+corpora are not comparable.
 """
 
 import argparse
@@ -23,13 +24,13 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Lists the runs."""
+    """Prints the table of runs."""
     root = expand('DIR', flags.folder)
     require(
         root.is_dir(),
         'DIR',
         flags.folder,
-        'no such folder; runs are saved in runs/, below the folder where training started',
+        'no such folder; by default, runs are saved in runs/ below the folder in which training was started',
     )
     runs, damaged = run_table.read_all(catalog.find(root))
     if flags.json:

@@ -7,12 +7,12 @@
 Prints the perplexities of each model and of three mixtures: with equal weights, with optimal weights, and with optimal
 weights for each frequency bin of the two preceding words (section 4.2). --output=FILE writes the weights as JSON; other
 commands read them with --weights=FILE. The file contains a digest of each run, so runs may be moved or renamed, but not
-replaced. All runs must have the same corpus, which is read again.
+replaced. All runs must have the same corpus, which the command reads again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, like SRILM's
-`ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. The two assign equal
-probabilities to the n-grams of the mixed models, and different probabilities to other n-grams. With --weights, no
-weights are learned and the corpus is not read.
+`ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. Both assign the same
+probabilities to the n-grams stored in the mixed models. The probabilities of other n-grams may differ. With --weights,
+the command neither learns weights nor reads the corpus.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SPLITS = ('valid', 'test')
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_results('JSON file to write the results to, or the ARPA file; default: none')
+    parser.add_results('JSON file for the results or, with --to=arpa, ARPA file for the mixture; default: none')
     parser.add_argument(
         '--to', choices=['arpa'], help='write the mixture as a single back-off model to --output; default: none'
     )
-    weights = 'weights of the runs: numbers such as 0.7,0.3 or a JSON file of this command; default: learn them'
+    weights = 'weights of the runs: numbers such as 0.7,0.3 or a JSON file written by this command; default: learn them'
     parser.add_owned('to', '--weights', default='', help=weights)
 
 
@@ -79,7 +79,7 @@ def main(flags: argparse.Namespace) -> None:
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     """Writes the mixture as a single back-off model. Prints its size and, if weights were learned, its perplexity."""
-    require(bool(flags.output), '--output', '', 'expected the ARPA file to write')
+    require(bool(flags.output), '--output', '', 'must name the ARPA file to write')
     path = expand('--output', flags.output)
 
     loaded = load_models(flags.runs, flags.weights)
@@ -92,7 +92,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         except BadInput as error:
             raise BadInput(
                 error.key,
-                f'{error.problem} (to learn the weights; --weights=NUMBERS needs no corpus)',
+                f'{error.problem} (the corpus is needed to learn the weights; to skip this, give --weights=NUMBERS)',
                 value=error.value,
             ) from None
         scored = [mixture.CachedScores(model) for model in models]
@@ -120,7 +120,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
 
 
 def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:
-    """Returns the perplexity of the validation and of the test words."""
+    """Returns the perplexities of the validation and test words, by split."""
     return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
 
 

@@ -1,10 +1,10 @@
-r"""Lists the most likely next words after a prompt, with their probabilities by model.
+r"""Lists the most likely next words after a prompt, with their probabilities under each model.
 
     nplm next runs/brown-mlp9 runs/brown-kneser_ney_5 --prompt="the jury said" --count=10
 
 Prints a table sorted by decreasing probability, with one column per run. With several runs, the first column is their
-mixture (see --weights). If the tokens are not words, `␣` is a space, `\n` a line end, and `<0xE4>` a byte of a
-character.
+mixture (see --weights). If the tokens are not words, `␣` stands for a space, `\n` for a line end, and `<0xE4>` for a
+single byte of a character.
 """
 
 import argparse
@@ -23,12 +23,12 @@ def define(parser: Parser) -> None:
     parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_prompt()
-    parser.add_argument('--count', type=int, default=10, help='number of words to list')
+    parser.add_argument('--count', type=int, metavar='N', default=10, help='number of words to list')
     parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Lists next words."""
+    """Prints the most likely next words."""
     require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
 
     models = load_models(flags.runs, flags.weights)

@@ -1,4 +1,4 @@
-"""Output of commands to files or stdout, and early checks of paths. Imports no JAX."""
+"""Output of commands to files or stdout, and checks of output paths. This module does not import JAX."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
 
-EXISTS = 'exists; give another name, or --overwrite'  # for messages
+EXISTS = 'already exists; choose another name or add --overwrite'  # for messages
 
 
 def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
@@ -42,7 +42,7 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
 
 
 def print_or_write(flags: argparse.Namespace, text: str) -> None:
-    """Prints a text or writes it to --output."""
+    """Prints a text, or writes it to the file named by --output."""
     if flags.output:
         write_atomically(expand('--output', flags.output), f'{text}\n')
     else:
@@ -50,7 +50,7 @@ def print_or_write(flags: argparse.Namespace, text: str) -> None:
 
 
 def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
-    """Prints a table, or the results with --json. Writes the results and their provenance to --output."""
+    """Prints a table, or the results as JSON with --json; also writes the results and their provenance to --output."""
     from nplm_jax.reporting import provenance
 
     results = {**results, 'command': command, **provenance.provenance()}

@@ -1,11 +1,11 @@
-"""Packs a finished run into one file, which every command accepts as a run.
+"""Packs a finished run into a single file that every command accepts as a run.
 
     nplm pack runs/brown-mlp9 --output=mlp9.nplm
     nplm generate mlp9.nplm
 
 The file contains the parameters, the vocabulary, the tokenizer, the config, the results, and the spelling model if
-`nplm spell` trained one. It contains numbers, text and a checksum, but no code. Packing is deterministic. Prints the
-path and the size of the file.
+`nplm spell` trained one. It consists of numbers, text and a checksum, and contains no code. Packing is deterministic.
+Prints the path and size of the file.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from nplm_jax.utils.io import expand
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
-    parser.add_output('file to write; required', metavar='FILE.nplm', required=True)
+    parser.add_output('packed file to write; required', metavar='FILE.nplm', required=True)
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Writes the file."""
+    """Writes the packed model."""
     path = expand('--output', flags.output)
     require(path.suffix == packed.SUFFIX, '--output', flags.output, f'must end in {packed.SUFFIX}')
     check_finished(flags.runs)

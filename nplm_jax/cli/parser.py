@@ -1,4 +1,4 @@
-"""The parser of every command. Imports no JAX, so --help is fast."""
+"""Argument parser of the commands. This module does not import JAX, so --help is fast."""
 
 import argparse
 import math
@@ -13,15 +13,15 @@ from nplm_jax.reporting.shell import find_modules_here
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean, require_one_of
 
-CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
-otherwise it is scored without a context. If line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
-scored after a line end."""
+CONTEXT = """If the run's corpus has paragraph marks, the context of each line, prompt or item is a <p>, which is not
+scored itself. If line ends are tokens (corpus.tokens=pieces, characters or bytes), the context is a line end.
+Otherwise, there is no context."""
 TEXT_START = f"""{CONTEXT}
 Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Preserves the lines of the description and shows the default of every flag whose help does not mention it."""
+    """A formatter that keeps the line breaks of descriptions and adds defaults to help texts that lack them."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ''
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line with exit code 2.
 
     Attributes:
-        passes_on: Whether the words after the first one are parsed elsewhere; `parse_args` then returns only `typed`.
+        passes_on: Whether the arguments after the first are parsed elsewhere; `parse_args` then returns only `typed`.
     """
 
     def __init__(self, command: str, description: str | None) -> None:
@@ -64,9 +64,9 @@ class Parser(argparse.ArgumentParser):
             self.add_plugins()
 
     def add_plugins(self) -> None:
-        """Adds --plugins; `parse_args` allows the modules."""
+        """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
         what = 'modules that may be imported for the plug-ins of a run, such as my_models,my_tokens'
-        self.add_argument('--plugins', metavar='MODULE', default='', help=f'{what}; default: none')
+        self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
         """Adds the flags of commands that load finished runs.
@@ -77,8 +77,8 @@ class Parser(argparse.ArgumentParser):
         self.add_runs(None if mixed else 1)
         if mixed:
             weights = (
-                'mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file written by '
-                '`nplm mix --output=FILE`; default: equal'
+                'weights of the runs in their mixture: numbers such as 0.7,0.3 that sum to one, or a file written by '
+                '`nplm mix --output=FILE`; default: equal weights'
             )
             self.add_argument('--weights', default='', help=weights)
         self.add_tokens()
@@ -86,8 +86,8 @@ class Parser(argparse.ArgumentParser):
     def add_tokens(self) -> None:
         """Adds --tokens."""
         kinds = (
-            'how to split text: words splits off punctuation, whitespace is for tokenized text; default: like the '
-            'corpus of the first run, with punctuation split off if its vocabulary requires it'
+            'how to split text into words: words separates punctuation, whitespace is for tokenized text; default: as '
+            'in the corpus of the first run, with punctuation separated if the vocabulary requires it'
         )
         self.add_argument('--tokens', choices=('words', 'whitespace'), default='', help=kinds)
 
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
-        """Adds --overwrite, once. It requires one of the flags that write files."""
+        """Adds --overwrite unless it was added before; it can only be used with a flag in `writers`."""
         if not self._writers:
             action = self.add_argument('--overwrite', action='store_true', help='replace existing files')
             self._owned.append((action, self._writers))
@@ -113,17 +113,19 @@ class Parser(argparse.ArgumentParser):
     def add_context(self, unit: str = 'item') -> None:
         """Adds --context, the words before each item of a table; `unit` is the name of an item in the help."""
         context = (
-            f'words read before each {unit} and not scored; may be empty; default: as in '
-            '`nplm score`, <p> if the corpus of the runs has this mark'
+            f'words that precede each {unit} and are not scored; may be empty; default: as in '
+            '`nplm score`, which uses <p> if the corpus of the runs has paragraph marks'
         )
         self.add_argument('--context', metavar='TEXT', help=context)
 
     def add_columns(self) -> None:
         """Adds --item, --zone and --word, the columns of a table (--table) with one row per word."""
-        items = 'column of items, or several columns that together identify an item, such as item,condition'
+        items = 'column that identifies an item, or several columns that do so together, such as item,condition'
         self.add_owned('table', '--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
         for column in ('zone', 'word'):
-            self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'column of {column}s')
+            self.add_owned(
+                'table', f'--{column}', default=column, metavar='COLUMN', help=f'column that contains the {column}s'
+            )
 
     def add_figure(self, help: str) -> None:
         """Adds --figure, which `parse_args` checks like --output, and --overwrite."""
@@ -137,14 +139,14 @@ class Parser(argparse.ArgumentParser):
 
     def add_json(self) -> None:
         """Adds --json."""
-        self.add_switch('--json', 'print one JSON object')
+        self.add_switch('--json', 'print the results as one JSON object')
 
     def add_output(
         self, help: str, metavar: str | None = None, required: bool = False, may_be_folder: bool = False
     ) -> None:
         """Adds --output, a file to write, and --overwrite.
 
-        `parse_args` rejects a file that is not writable, or that exists if --overwrite is not given.
+        `parse_args` raises BadInput if the file is not writable, or if it exists and --overwrite is not given.
 
         Args:
             help: The help text.
@@ -163,7 +165,7 @@ class Parser(argparse.ArgumentParser):
         self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parses flags and positional arguments in any order; `typed` has the command and all words.
+        """Parses flags and positional arguments in any order; `typed` contains the command and all of its arguments.
 
         Raises:
             BadInput: No run is given, or a flag is given without the flag that it requires.
@@ -187,13 +189,13 @@ class Parser(argparse.ArgumentParser):
                 self._refuse(mistyped)
             flags.runs = positional
             require(bool(flags.runs), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
-        if isinstance(figure := getattr(flags, 'figure', ''), str):  # the flag of a study has no value
+        if isinstance(figure := getattr(flags, 'figure', ''), str):  # in experiments, --figure takes no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
                 require_new('--figure', flags, figure)
                 require_writable('--figure', figure)
         if self._output and (flags.output or self._output.required):
-            require(bool(flags.output), '--output', '', 'must be a file')
+            require(bool(flags.output), '--output', '', 'must name a file')
             require_new('--output', flags)
             if not self._may_be_folder:
                 require_writable('--output', flags.output)
@@ -204,14 +206,14 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the process because of unrecognized words; suggests the nearest flag and --help."""
+        """Ends the process because of unrecognized arguments; the message suggests the nearest flag and --help."""
         name = re.split(r'[=\s]', words[0].lstrip('-'))[0]
         known = [flag.removeprefix('--') for flag in self._option_string_actions if flag.startswith('--')]
         advice = f'{self.prog} --help lists the flags{did_you_mean(name, known, prefix="--")}'
         self.error(f'unrecognized arguments: {" ".join(words)}; {advice}')
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with one line."""
+        """Prints a message on stderr and ends the process with exit code 2."""
         print(message, file=sys.stderr)
         sys.exit(2)
 
@@ -229,12 +231,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def _key(action: argparse.Action) -> str:
-    """Returns the name of a flag or an argument in messages."""
+    """Returns the name that messages use for a flag or a positional argument."""
     return '/'.join(action.option_strings) or action.dest
 
 
 def finite_number(text: str) -> float:
-    """Parses a finite number. Raises ArgumentTypeError for other texts."""
+    """Parses a finite number; raises ArgumentTypeError if the text is not a finite number."""
     try:
         number = float(text)
     except ValueError:
@@ -245,7 +247,7 @@ def finite_number(text: str) -> float:
 
 
 def integer(text: str) -> int:
-    """Parses a 32-bit integer. Raises ArgumentTypeError for other texts."""
+    """Parses a 32-bit integer; raises ArgumentTypeError if the text is not a 32-bit integer."""
     try:
         number = int(text)
     except ValueError:

@@ -1,17 +1,17 @@
-r"""Prunes an ARPA file.
+r"""Prunes an ARPA file by entropy or by a word list.
 
     nplm prune lm.arpa --entropy=1e-7 --output=small.arpa
     nplm prune lm.arpa --limit_vocab_file=words.txt --output=small.arpa
 
---entropy removes the n-grams whose removal increases the perplexity by less than this fraction and recomputes the
-back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the probability of a
-context is the product of the model's probabilities. If the training text is available, train a pruned model with
-model.prune_entropy of `nplm train` instead, which uses the counts of the text.
+--entropy removes every n-gram whose removal increases the perplexity by less than the given fraction. It then
+recomputes the back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the
+probability of a context is computed as the product of the model's probabilities. If the training text is available, set
+model.prune_entropy in `nplm train` instead, which uses the counts of the text.
 
 --limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams with other
-words, like KenLM's `filter`. <unk>, <s> and </s> are kept. The numbers are unchanged: texts of kept words have the same
-scores, and other words are scored as <unk>. With both flags, --entropy is applied first, because it requires
-probabilities that sum to one.
+words, like KenLM's `filter`. <unk>, <s> and </s> are kept. The probabilities do not change, so kept words keep their
+scores as long as their contexts contain no removed word. Removed words are scored as <unk>. If both flags are given,
+--entropy is applied first, because it requires probabilities that sum to one.
 
 Prints the number of n-grams of each order.
 """
@@ -36,10 +36,10 @@ from nplm_jax.utils.untrusted import read_text
 
 def define(parser: Parser) -> None:
     """Adds the flags."""
-    parser.add_argument('file', metavar='FILE', help='ARPA file')
-    entropy = 'remove n-grams whose removal increases the perplexity by less than this fraction; default: none'
+    parser.add_argument('file', metavar='FILE', help='ARPA file to prune')
+    entropy = 'remove n-grams whose removal increases the perplexity by less than this fraction; default: keep them'
     parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
-    words = 'file of the words to keep, separated by whitespace; default: all words'
+    words = 'file with the words to keep, separated by whitespace; default: keep all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
     parser.add_output('ARPA file to write; required', metavar='FILE', required=True)
 
@@ -63,7 +63,9 @@ def main(flags: argparse.Namespace) -> None:
         model = entropy_pruning.prune(model, context_p, flags.entropy, key='--entropy')
     if flags.limit_vocab_file:
         is_kept_V = np.array([word in listed for word in vocabulary.words])
-        require(bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'has no word in {path}')
+        require(
+            bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'contains none of the words in {path}'
+        )
         marks = [vocabulary.ids[mark] for mark in arpa.SENTENCE_MARKS if mark in vocabulary.ids]
         is_kept_V[[RARE_ID, *marks]] = True
         model = keep_words(model, is_kept_V)

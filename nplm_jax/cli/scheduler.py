@@ -1,4 +1,4 @@
-"""The flag --scheduler: a cluster for work that is large enough to be split into tasks. Imports no JAX."""
+"""Implementation of --scheduler, which runs large computations on a cluster. This module does not import JAX."""
 
 import contextlib
 import pkgutil
@@ -11,9 +11,9 @@ from nplm_jax.utils.errors import BadInput
 
 @contextlib.contextmanager
 def use(address: str | None) -> Iterator[None]:
-    """Runs large computations on the workers of a scheduler.
+    """Runs large computations within the block on the workers of a scheduler.
 
-    An app declares its cluster class as CLUSTER = 'MODULE:CLASS'. The class is called with the address.
+    An app declares its cluster class as CLUSTER = 'MODULE:CLASS'. The class is instantiated with the address.
 
     Args:
         address: `tcp://HOST:PORT`; empty or None for this machine.
@@ -28,4 +28,4 @@ def use(address: str | None) -> Iterator[None]:
         with pkgutil.resolve_name(f'{app}.{path}')(address) as cluster, workers.use(cluster):
             yield
             return
-    raise BadInput('--scheduler', 'needs the app nplm_jax.apps.cluster', value=address)
+    raise BadInput('--scheduler', 'requires the app nplm_jax.apps.cluster', value=address)

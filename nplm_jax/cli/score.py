@@ -1,4 +1,4 @@
-r"""Scores a text word by word, in the columns of KenLM's `query`.
+r"""Scores a text word by word, and prints the same columns as KenLM's `query`.
 
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < text
@@ -7,39 +7,42 @@ r"""Scores a text word by word, in the columns of KenLM's `query`.
     nplm score runs/NAME --format=sota_lm < text
     nplm score lm.arpa --end < text
 
-Reads at most 256 MB from stdin. For each line, prints one field `word=id length log10p` per word, separated by tabs,
-followed by the total and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the
-perplexity of all lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per
-character and per byte, which are comparable between models with different tokens. `length` is the length of the n-gram
-that predicts the word; back-off models use the longest n-gram that they contain. Several runs are mixed with --weights.
---summary prints only the final lines. `nplm rescore` re-ranks n-best lists.
+Reads at most 256 MB of text from stdin. For each line, prints one field `word=id length log10p` per word, separated by
+tabs, followed by the total and the number of words outside the vocabulary (OOV). Unknown words have id 0 and are scored
+as <rare>. `length` is the length of the n-gram that predicts the word; back-off models use the longest n-gram that they
+contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, they also give the
+perplexity per word and the bits per character and per byte, which are comparable between models with different tokens.
+--summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets its
+weights. Use `nplm rescore` to re-rank n-best lists.
 
-RUN may be an ARPA file, optionally compressed. The scores then equal those of KenLM: a log10 of -99 is an ordinary
-number, and if the file lacks <unk>, the log10 of <unk> is -100. The end of a line is scored as `</s>`.
+RUN may also be an ARPA file, optionally compressed. The scores then equal KenLM's scores. As in KenLM, a log10
+probability of -99 is an ordinary number, and if the file lacks <unk>, its log10 probability is -100. With --end, the
+end of a line is scored as `</s>`.
 
 Text is split into words in the same way as the corpus of the first run. If that corpus was already tokenized, like
-Brown, punctuation is split off if the vocabulary requires it. --tokens=whitespace is for tokenized text. <s>, </s>, <p>
-and <text> in the text are skipped like whitespace; <unk> and <rare> are unknown words.
+Brown, and the vocabulary requires it, punctuation is split off. Use --tokens=whitespace for tokenized text. <s>, </s>,
+<p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
 
---open also scores words outside the vocabulary. The probability of such a word is the product of P(<rare>) and the
-probability of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given
-text, regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without
-spaces between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted
-without its spaces.
+--open also scores words outside the vocabulary. The probability of an unknown word is P(<rare>) times the probability
+of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given text,
+regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without spaces
+between words, and the tokens are pieces, characters or bytes, the spaces of a segmented text are removed before it is
+scored and counted.
 
-The score of a line does not depend on other lines. --stream reads all lines as one stream without additional marks, as
-in the computation of a run's own perplexities. The end of a line is scored only with --end, as the paragraph mark <p>,
-which the run's corpus must have. If line ends are tokens (corpus.tokens=pieces, characters or bytes), --end scores the
-end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line end as `\n`.
+By default, each line is scored independently. --stream scores all lines as one stream without additional marks, as in
+the evaluation of a run on its own corpus. --end also scores the end of each line as the paragraph mark <p>, which must
+occur in the run's corpus. If line ends are tokens (corpus.tokens=pieces, characters or bytes), both --end and --stream
+score the line ends. In these tokens, a space is printed as `␣` and a line end as `\n`.
 
---format=query prints the format of KenLM's `query`, for programs that parse it: text is split at whitespace, line ends
+--format=query prints the format of KenLM's `query` for programs that parse it. Text is split at whitespace, line ends
 are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit of a
-number may differ, because probabilities are stored as natural logarithms. Ids are those of the run's vocabulary, as in
-the ARPA file of `nplm export`.
+number may differ, because probabilities are stored as natural logarithms. Word ids refer to the run's vocabulary, as in
+the ARPA file written by `nplm export`.
 
---format=sota_lm prints the probability of each word on a separate line, the format in which DavidHerel/sota_lm collects
-models for mixtures. The text is split at whitespace into one stream. Each line ends with a scored `<p>`, the `</s>` of
-that format. The first word is read but not printed. The mean of -ln P is the log of the perplexity.
+--format=sota_lm prints the probability of each word on a separate line, which is the input format of the mixtures in
+DavidHerel/sota_lm. The text is split at whitespace into one stream. The end of each line is scored as `<p>`, the `</s>`
+of that format. The first word is read, but its probability is not printed. The mean of -ln P is the natural logarithm
+of the perplexity.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ from nplm_jax.runs.command_models import LoadedModels, check_models, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import decode
 
-_MAX_BYTES = 2**28  # of stdin, which may be endless
+_MAX_BYTES = 2**28  # maximum size of stdin, which may be endless
 
 
 def define(parser: Parser) -> None:
@@ -78,12 +81,12 @@ def define(parser: Parser) -> None:
     parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_switch('--stream', 'score all lines as one stream')
-    parser.add_switch('--summary', 'print only the perplexity and counts of the whole text')
+    parser.add_switch('--summary', 'print only the perplexity and the counts for the whole text')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
     form = (
-        "kenlm: the columns of KenLM's query, then the summary of nplm; query: the format of KenLM's query; "
-        'sota_lm: the probability of each word and line end'
+        "kenlm: the columns of KenLM's query, followed by the summary of nplm; query: exactly the format of KenLM's "
+        'query; sota_lm: one probability per word and line end'
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()
@@ -91,7 +94,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Scores lines."""
+    """Scores the text on stdin and prints the scores."""
     is_sota_lm, is_query = flags.format == 'sota_lm', flags.format == 'query'
     refused = {'sota_lm': ('json', 'summary', 'open'), 'query': ('json', 'stream', 'open')}
     for name in refused.get(flags.format, ()):
@@ -110,7 +113,7 @@ def main(flags: argparse.Namespace) -> None:
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print(
-                '--stream: a model with a state cannot score parts of a stream; scored on this machine', file=sys.stderr
+                '--stream: a model with a state cannot score parts of a stream; this machine scores it', file=sys.stderr
             )
         models = models.on_cluster(flags.runs) if flags.scheduler else models
         texts, words, lines = score_texts(models, texts, flags)
@@ -138,17 +141,18 @@ def main(flags: argparse.Namespace) -> None:
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[str], list[list[str]], Sequence[Line]]:
-    """Returns the lines without the spaces that `unspaced_scripts.join` removes, their words and their scores.
+    """Scores the lines of a text, and returns the lines, their words and their scores.
 
-    Prints the words that are read as <rare> to stderr.
+    The returned lines lack the spaces that `unspaced_scripts.join` removes. Words that are read as <rare> are listed on
+    stderr.
 
     Args:
         models: The models, whose mixture scores the text.
-        texts: The lines.
+        texts: The lines of the text.
         flags: The command's flags.
 
     Raises:
-        BadInput: The lines have no words, or --end is given and the corpus has no marks.
+        BadInput: The lines contain no words, or --end is given and the corpus has no paragraph marks.
     """
     joined = unspaced_scripts.join(models.vocabulary, texts)
     if flags.stream and models.vocabulary.tokenizer.is_lossless:
@@ -159,7 +163,7 @@ def score_texts(
         raise BadInput('stdin', 'contains no words')
     if flags.end:
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
-        require(is_allowed, '--end', True, 'cannot be used with --stream: line ends are tokens of the stream')
+        require(is_allowed, '--end', True, 'cannot be used with --stream, because line ends are tokens of the stream')
         mark = models.vocabulary.decode(models.line_start.prefix)
         require(bool(mark), '--end', True, "requires the paragraph mark <p>, which the run's corpus lacks")
         words = [line_words + mark for line_words in words]
@@ -171,7 +175,7 @@ def score_texts(
 
 
 def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
-    """Returns the words and scores of a line for JSON."""
+    """Returns the words and scores of a line as JSON-serializable values."""
     return {
         'words': list(words),
         'ids': line.ids_T.tolist(),
@@ -182,13 +186,13 @@ def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
 
 
 def query(line: dict[str, Any]) -> str:
-    """Formats a line of `describe` like KenLM's query."""
+    """Converts the result of `describe` to the format of KenLM's query."""
     log10_p = (f'{p:.7g}' for p in line['log10_p'])
     return format_line(line['words'], line['ids'], line['lengths'], log10_p, f'{line["total"]:.8g}')
 
 
 def format_line(words: Iterable[str], ids: list[int], lengths: list[int], log10_p: Iterable[str], total: str) -> str:
-    """Formats a line like KenLM's query."""
+    """Formats the words and scores of a line in the format of KenLM's query."""
     scores = ''.join(f'{word}={i} {length} {p}\t' for word, i, length, p in zip(words, ids, lengths, log10_p))
     return f'{scores}Total: {total} OOV: {ids.count(0)}'
 
@@ -217,7 +221,7 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:
-    """Prints P of each word of a stream except the first, one per line, in the format of DavidHerel/sota_lm."""
+    """Prints the probability of each word of a stream except the first, in the format of DavidHerel/sota_lm."""
     log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
     for value in itertools.islice(log10_p, 1, None):
         print(f'{10**value:.7g}')
@@ -233,8 +237,8 @@ def summarize(
 ) -> list[tuple[str, float, str, str]]:
     """Returns the perplexities and counts of a text.
 
-    The numbers per word, character and byte are omitted if unknown words are scored as <rare> or the tokens do not
-    spell the text.
+    The numbers per word, character and byte are omitted if unknown words are scored as <rare>, or if the text cannot be
+    reproduced from its tokens.
 
     Args:
         tokenizer: The tokenizer of the models.
@@ -245,7 +249,7 @@ def summarize(
         with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
-        The JSON key, the value, the name in KenLM's query, and the format of each number.
+        One tuple per number: its key in JSON, its value, its label in the printed summary, and its format.
     """
     total = scoring.total(lines)
     rows: list[tuple[str, float, str, str]] = [
@@ -256,7 +260,8 @@ def summarize(
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
     if not (is_spelled := keeps_letters(tokenizer, zip(texts, words), any_form=True)):
-        print('the tokens do not spell the text; numbers per word, character and byte are omitted', file=sys.stderr)
+        problem = 'the tokens do not reproduce the text; numbers per word, character and byte are omitted'
+        print(problem, file=sys.stderr)
     if is_spelled and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
@@ -271,7 +276,7 @@ def summarize(
 
 
 def read_stdin() -> str:
-    """Returns the text on stdin. Raises BadInput if it is too large, not UTF-8 or without words."""
+    """Returns the text on stdin; raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at line ends')

@@ -5,8 +5,8 @@
     nplm train text:modified_kneser_ney_5 --config.corpus.path=my_text.txt
     nplm train my_config.py:large
 
-CONFIG is the name of a config in this package or the path of a file with a function `get_config`; PRESET is one of its
-presets. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
+CONFIG is the name of a config in this package, or the path of a file that defines `get_config`. PRESET is one of its
+presets. Prints a table of perplexities. Run the same command again to resume a stopped run. Other flags: --distributed
 with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
 SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed,
 2 invalid input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with all progress saved.
@@ -27,27 +27,27 @@ def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
     parser.usage = 'nplm train CONFIG[:PRESET] [--config.KEY=VALUE ...] [--flags]'
     add_config(parser)
-    minutes = 'time budget in minutes, which selects a network; default: train the network of CONFIG'
+    minutes = 'choose a network that can be trained in N minutes; default: train the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
-    trials = "run trials of the config file's search(trial) until N are finished; default: one run of the config"
+    trials = "run trials of the config file's search(trial) until N are finished; default: run the config once"
     parser.add_argument('--search', metavar='N', help=trials)
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Trains."""
+    """Trains the model."""
     _, config, *words = flags.typed
     start(flags.typed, [f'--config={config}', *words])
 
 
 def add_config(parser: Parser) -> None:
-    """Adds the config and the flags of `nplm train` and `nplm sweep`."""
+    """Adds the config argument and the flags shared by `nplm train` and `nplm sweep`."""
     parser.passes_on = True
     parser.add_argument('config', metavar='CONFIG[:PRESET]', help='config and preset, such as brown:mlp9')
     parser.add_argument(
-        '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: as in the preset'
+        '--config.KEY', metavar='VALUE', help='set a config key, as in --config.model.h=50; default: as in the preset'
     )
     parser.add_argument(
-        '--workdir', metavar='DIR', help='output directory; default: runs/NAME, followed by the changed keys'
+        '--workdir', metavar='DIR', help='output directory; default: runs/NAME, with the changed keys appended'
     )
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
 
@@ -56,8 +56,8 @@ def start(typed: Sequence[str], flags: Sequence[str]) -> None:
     """Runs launch.py in this process with the given flags.
 
     Args:
-        typed: The command of nplm and its words, for the results and the message on how to resume.
-        flags: The flags and words of launch.py.
+        typed: The nplm command and its arguments, for the results and the message on how to resume.
+        flags: The flags and positional arguments of launch.py.
     """
     main = functools.partial(launch.main, command=command_line([*nplm_command(), *typed]))
     app.run(main, argv=['nplm', *flags], flags_parser=launch.parse_flags)

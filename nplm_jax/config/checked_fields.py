@@ -17,10 +17,10 @@ OPTION_TYPES = (bool, int, float, str)  # types of the keys that a plug-in adds
 
 
 class Options(dict[str, Any]):
-    """The options of a function plug-in by name, hashable like sections.
+    """The options of a function plug-in, by name. Instances are hashable, like config sections.
 
     Attributes:
-        function: The function; None if the user did not name its module.
+        function: The function; None if its module was not imported, because the user did not name it.
     """
 
     def __init__(self, values: Iterable[Any] | Mapping[str, Any] = (), function: Any = None) -> None:
@@ -35,7 +35,11 @@ class Options(dict[str, Any]):
 
 
 def check_value(value: Any, kind: Any, name: str) -> Any:
-    """Returns the value, converted from int if `kind` is float. Raises BadInput for a wrong type or range."""
+    """Checks the type and range of a value and returns it; converts an int to a float if `kind` is float.
+
+    Raises:
+        BadInput: The value has the wrong type or is out of range.
+    """
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
     if typing.get_origin(kind) is Literal:
@@ -46,17 +50,17 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
-    if isinstance(value, str):  # file names in another encoding, which JSON cannot represent
+    if isinstance(value, str):  # JSON cannot represent file names in another encoding
         require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
     for check in checks:
         require(check.holds(value), name, value, check.allowed)
-    if isinstance(value, float):  # JSON cannot represent other values
+    if isinstance(value, float):  # JSON cannot represent NaN or infinity
         require(math.isfinite(value), name, value, 'must be finite')
     return value
 
 
 def describe_allowed(kind: Any) -> str:
-    """Returns the constraint of a type with a range or a choice of values; '' for other types."""
+    """Describes the values that a type allows; '' if the type has neither a range nor a list of values."""
     if typing.get_origin(kind) is Literal:
         return f'must be one of {", ".join(map(str, typing.get_args(kind)))}'
     return '; '.join(check.allowed for check in getattr(kind, '__metadata__', ()))

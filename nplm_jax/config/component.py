@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-# Entries of a field's metadata: the meaning and the default of a key, the condition under which it exists, the kind of
-# component in the field, whether code builds the field, and the values of a file key that do not name a file.
+# Entries of a field's metadata. A key has a meaning, a default, and a condition under which it exists. A field may hold
+# a kind of component, or be set only by code. A key for a file lists the values that do not name a file.
 MEANING, DEFAULT, NEEDS, KIND, INTERNAL, FILE = 'meaning', 'default', 'needs', 'kind', 'internal', 'file'
 Needs = Callable[[Any, Any], bool]  # takes the section and the settings, both partly built
 
@@ -78,10 +78,10 @@ def key(
     Args:
         default: The default.
         meaning: The description of the key, shown by `--print_config`.
-        needs: The condition under which a run has the key.
-        by_hand: The default of a component constructed in code, if it differs.
-        file_unless: Marks the key of an output layer as a file name, and lists the values that do not name a file. A
-            run keeps a copy of the file.
+        needs: The condition under which a run has the key; None if every run has it.
+        by_hand: The default of a component that is constructed in code rather than from a config, if it differs.
+        file_unless: For a key of an output layer that names a file, the values that do not name a file. A run keeps a
+            copy of the file.
     """
     of_code = default if by_hand is dataclasses.MISSING else by_hand
     metadata = {MEANING: meaning, DEFAULT: default, NEEDS: needs, FILE: file_unless}
@@ -89,12 +89,12 @@ def key(
 
 
 def chosen(kind: str, needs: Needs | None = None) -> Any:
-    """Returns a field for the component chosen by a key such as `model.family`; its keys are in the same section."""
+    """Returns a field for the component chosen by a key such as `model.family`, whose section it shares."""
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 
 
 def internal(default: Any = None, repr: bool = True) -> Any:
-    """Returns a component field that is not a config key, because code sets the field or a model learns it.
+    """Returns a component field that is not a config key, because code sets its value or a model learns it.
 
     Args:
         default: The default.
@@ -121,9 +121,10 @@ def key_fields(section: type) -> Iterator[dataclasses.Field[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A part of a run that a config chooses by name. Subclasses are frozen dataclasses.
+    """A part of a run, such as a body or an optimizer, that a config chooses by name.
 
-    Each field has a default and is a key in the component's section, such as `model`; see `key`.
+    Subclasses are frozen dataclasses. Each field has a default and is a config key in the component's section, such as
+    `model`; see `key`.
 
     Attributes:
         name: The name in a config, such as `lstm` or the import path of a plug-in.

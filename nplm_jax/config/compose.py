@@ -22,7 +22,7 @@ def kind_of(word: str) -> str:
     """Returns the key that chooses a component, such as `model.family` for `lstm`; '' if there is no such component.
 
     Raises:
-        BadInput: The word is an import path, and the plug-in cannot be imported or belongs to no kind.
+        BadInput: The word is the import path of a plug-in that cannot be imported or is not of any kind.
     """
     if plugins.is_file(word):
         return 'corpus.tokens'
@@ -41,10 +41,10 @@ def kind_of(word: str) -> str:
 
 
 def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ()) -> dict[str, str]:
-    """Returns named components by the keys that choose them.
+    """Returns the names of components, by the keys that choose them.
 
     Args:
-        words: The names of components.
+        words: The names of the components, in any order.
         where: The key in error messages, such as `configs/brown.py:mlp9,lstm`.
         presets: The names of presets, for error messages.
 
@@ -61,13 +61,13 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ())
                 near = did_you_mean(word, [*presets, *names])
                 raise BadInput(where, f'no preset or component is called {word}; {allowed}{near}')
             if key in found:
-                raise BadInput(where, f'{found[key]} and {word} both choose {key}; give one')
+                raise BadInput(where, f'{found[key]} and {word} both set {key}; give only one of them')
             found[key] = word
     return found
 
 
 def components_among(config: ConfigDict, words: str) -> dict[str, str]:
-    """Returns the components of a config that its words name explicitly, by the keys that choose them.
+    """Returns the components that --config names explicitly, by the keys that choose them.
 
     Args:
         config: The config.
@@ -78,11 +78,11 @@ def components_among(config: ConfigDict, words: str) -> dict[str, str]:
 
 
 def with_components(config: ConfigDict, components: dict[str, str]) -> ConfigDict:
-    """Returns a config with some components replaced.
+    """Returns a config in which some components are replaced.
 
     Args:
         config: The config of a preset.
-        components: The new components by the keys that choose them; see `components_of`.
+        components: The names of the new components, by the keys that choose them; see `components_of`.
 
     Raises:
         BadInput: A component cannot be combined with the others.

@@ -1,4 +1,4 @@
-"""Construction of sections and components from values by flattened key, and lists of their keys."""
+"""Construction of sections and components from flat config values, and lists of their keys."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Unknown:
-    """A plug-in whose module the user did not name.
+    """A plug-in that is not imported, because the user did not name its module.
 
     Attributes:
         name: The import path of the plug-in.
@@ -44,7 +44,9 @@ class Unknown:
 
 
 def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: Any = None, **given: Any) -> Any:
-    """Builds a section or a component from checked values, and removes their keys from `remaining`.
+    """Builds a section or a component, and removes its keys from `remaining`.
+
+    Each value is checked against the type and range of its field.
 
     Args:
         section: The dataclass.
@@ -84,7 +86,7 @@ def build_component(kind: str, remaining: dict[str, Any], others: Collection[str
     Args:
         kind: The key that chooses the component, such as `model.family`.
         remaining: The values by flattened key.
-        others: The keys in its section that belong to the section itself.
+        others: The keys that belong to the section itself rather than to the component.
     """
     name, section = check_value(remaining.pop(kind, KINDS[kind].default), str, kind), f'{kind.partition(".")[0]}.'
     if is_path(name) and not plugins.is_allowed(plugins.check_path(kind, name)):
@@ -94,7 +96,7 @@ def build_component(kind: str, remaining: dict[str, Any], others: Collection[str
     found = component_class(kind, name)
     for key, field in ((f'{section}{field.name}', field) for field in key_fields(found) if KIND not in field.metadata):
         is_free = key not in others and key not in KINDS
-        require(is_free, kind, name, f'field {field.name} has the name of another key, {key}')
+        require(is_free, kind, name, f'field {field.name} has the same name as another key, {key}')
     return build(found, remaining, section, name=name)
 
 
@@ -157,7 +159,7 @@ def describe_kind(kind: str) -> str:
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
-    """Returns the error for a key that a run does not have. It lists the section's keys and suggests the nearest."""
+    """Returns the error for a key that a run lacks; its message lists the section's keys and suggests the nearest."""
     values = {known.name: known.value for known in list_keys(settings)}
     section = key.partition('.')[0]
     peers = [name for name in values if name.startswith(f'{section}.')]
@@ -167,7 +169,7 @@ def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
         return BadInput(key, f'unknown key; sections are {", ".join(sections)}{near}', value=value)
     if not peers:
         family = f'model.family={settings.model.name}'
-        return BadInput(key, f'not a key of {family}, a count-based model, which has no {section}.*', value=value)
+        return BadInput(key, f'not a key of {family}; count-based models have no {section}.*', value=value)
     kinds = [f'{kind}={values[kind]}' for kind in KINDS if kind.startswith(f'{section}.') and kind in values]
     of_kinds = f'not a key of {", ".join(kinds)}' if kinds else 'unknown key'
     return BadInput(key, f'{of_kinds}; keys are {", ".join(peers)}{near}', value=value)

@@ -1,10 +1,11 @@
 """Plug-ins: components that a config chooses by import path, `package.module:Name`.
 
 Bodies, output layers, schedules and tokenizers are frozen dataclasses. Corpora and optimizers are functions whose
-keyword arguments are their options. Every field and every option has a default.
+keyword arguments are their options. Every field and every option must have a default.
 
-A module is imported only if the user named it, because run folders may come from untrusted sources. Commands name
-modules for their process and its children in an environment variable; `trust` names modules for a block of code.
+A module is imported only if the user named it, because run folders may come from untrusted sources. Commands store the
+names of these modules in an environment variable, which child processes inherit. `trust` allows modules within a block
+of code.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', defau
 _digests: dict[str, tuple[Any, str]] = {}  # the import spec and the digest of each module
 _GIVEN = ('learning_rate',)  # arguments passed by this package, which are not options
 FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # for messages
-DECAY = 'weight_decay'  # optimizer arguments with this in their name default to 0; `optimizer.decay` replaces them
+DECAY = 'weight_decay'  # `optimizer.decay` replaces optimizer arguments with this in their name, which default to 0
 
 
 def is_path(name: str) -> bool:
@@ -45,7 +46,7 @@ def is_path(name: str) -> bool:
 
 
 def is_file(name: str) -> bool:
-    """Returns whether a name is the path of a tokenizer's file."""
+    """Returns whether a name is the path of a tokenizer file."""
     return name.endswith(('.json', '.model'))
 
 
@@ -75,7 +76,7 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_none() -> Iterator[None]:
-    """Disables plug-in imports within a block, for lists and descriptions of runs."""
+    """Disables the import of plug-ins within a block, so that listing or describing runs executes no foreign code."""
     token = _imports.set(False)
     try:
         yield
@@ -96,7 +97,7 @@ def _checked(modules: Iterable[str]) -> list[str]:
 
 
 def flags(modules: Iterable[str]) -> list[str]:
-    """Returns the command-line flag that names modules; an empty list without modules."""
+    """Returns the command-line flag that names the modules; an empty list if there are none."""
     names = ','.join(modules)
     return [f'--plugins={names}'] if names else []
 
@@ -114,7 +115,7 @@ def allowed() -> list[str]:
 
 
 def check_path(key: str, path: str) -> str:
-    """Returns an import path. Raises BadInput unless it begins with a module name."""
+    """Checks and returns an import path. Raises BadInput unless it begins with a module name."""
     require(is_module(module_of(path)), key, path, f'must be {IMPORT_PATH}')
     return path
 
@@ -127,7 +128,7 @@ def load(key: str, path: str) -> Any:
         path: `package.module:Name`.
 
     Raises:
-        BadInput: The user did not name the module, the module or name does not exist, or the import fails.
+        BadInput: The user did not name the module, the import fails, or the module has no object of this name.
     """
     module_name, _, name = check_path(key, path).partition(':')
     if not is_allowed(path):
@@ -148,9 +149,9 @@ def load(key: str, path: str) -> Any:
 
 
 def digest(key: str, path: str) -> str:
-    """Returns the SHA-256 of a plug-in's source file at import time; '' if it has no file, as in a notebook.
+    """Returns the SHA-256 of a plug-in's source file, taken at import; '' if it has no file, as in a notebook.
 
-    The digest covers only the module of the import path, not the modules it imports.
+    The digest covers only the module in the import path, not the modules that it imports.
 
     Args:
         key: The config key, for error messages.
@@ -194,12 +195,13 @@ def _is_of_plugin(frame: types.FrameType) -> bool:
 
 @contextlib.contextmanager
 def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
-    """Turns exceptions of a plug-in into BadInput.
+    """Converts exceptions that a plug-in raises within a block to BadInput.
 
     Args:
         key: The config key of the plug-in.
         path: The import path of the plug-in.
-        problem: The operation that failed. The message adds the exception and its innermost plug-in source line.
+        problem: A description of the failed operation. The message also gives the exception and the innermost line of
+            plug-in code in its traceback.
     """
     try:
         yield
@@ -216,7 +218,8 @@ def load_class(key: str, path: str, base: type) -> Any:
     """Imports a component class.
 
     Raises:
-        BadInput: The class is not a concrete subclass of `base`, not a frozen dataclass, or a field cannot be a key.
+        BadInput: The class is not a concrete subclass of `base` or not a frozen dataclass, or one of its fields cannot
+            be a config key.
     """
     found = load(key, path)
     is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
@@ -229,7 +232,7 @@ def load_class(key: str, path: str, base: type) -> Any:
     except Exception as error:
         raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
     for name in _plain_attributes(found, base):
-        allowed = f'field {name} needs a type, as in {name}: int = 3, which must be {FIELD_TYPES}'
+        allowed = f'field {name} needs a type annotation, as in {name}: int = 3; the type must be {FIELD_TYPES}'
         raise BadInput(key, allowed, value=path)
     for field in key_fields(found):
         if MEANING in field.metadata or KIND in field.metadata:
@@ -237,7 +240,7 @@ def load_class(key: str, path: str, base: type) -> Any:
         name = field.name
         require(field.default is not dataclasses.MISSING, key, path, f'field {name} needs a default')
         is_method = callable(getattr(base, name, None))
-        require(not is_method, key, path, f'field {name} has the name of a method of {base.__name__}')
+        require(not is_method, key, path, f'field {name} has the same name as a method of {base.__name__}')
         kind = getattr(hints[name], '__origin__', hints[name])  # int of Annotated[int, ...]
         allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with internal()'
         require(kind in (*OPTION_TYPES, typing.Literal), key, path, allowed)
@@ -246,7 +249,7 @@ def load_class(key: str, path: str, base: type) -> Any:
 
 
 def _plain_attributes(component: type, base: type) -> Iterator[str]:
-    """Yields public class attributes below `base` that lack an annotation and are not inherited."""
+    """Yields the names of public attributes that subclasses of `base` introduce without a type annotation."""
     for cls in (cls for cls in component.__mro__ if issubclass(cls, base) and cls is not base):
         for name, value in vars(cls).items():
             is_value = not (name.startswith('_') or callable(value) or hasattr(value, '__get__'))
@@ -267,13 +270,13 @@ def check_arguments(key: str, path: str, function: Callable[..., Any], *given: s
     try:
         inspect.signature(function).bind(**dict.fromkeys(given))
     except TypeError:
-        arguments = f'the argument {", ".join(given)}' if given else 'no argument'
-        raise BadInput(key, f'must take {arguments}, and options, each with a default', value=path) from None
+        required = f'the argument {", ".join(given)}, and otherwise ' if given else ''
+        raise BadInput(key, f'must take {required}only arguments with defaults', value=path) from None
 
 
 @functools.cache
 def arguments(function: Callable[..., Any]) -> type:
-    """Returns a dataclass of a function's arguments that have a default of a type in OPTION_TYPES, except _GIVEN."""
+    """Returns a dataclass of a function's options, which are the arguments whose defaults have OPTION_TYPES."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)

@@ -19,14 +19,14 @@ def to_record(config: Mapping[str, Any], digests: Mapping[str, str] | None = Non
 
     Args:
         config: The values, nested by section.
-        digests: The SHA-256 of other files in the folder, by name.
+        digests: The SHA-256 digests of other files in the folder, by file name.
     """
     record = {'format': FORMAT, **config}
     return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}
 
 
 def _digest(flat: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a record, ignoring keys that do not affect results."""
+    """Returns the SHA-256 digest of a record without the keys that do not affect results."""
     kept = {key: value for key, value in flat.items() if key not in KEYS_OF_MACHINE and not key.startswith('parallel.')}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
@@ -41,7 +41,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
     own = digests_of(record).get(_OWN)
     found = flat.get('format')
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
-    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys; the keys are damaged or were edited')
+    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys, which were damaged or edited')
     del flat['format']
     for key in _NAMES:
         is_text = isinstance(flat.get(key), str) and flat[key].isprintable()

@@ -1,7 +1,7 @@
-"""Registry of components: names such as `lstm` or `adam`, and their import paths.
+"""Registry of components, which maps names such as `lstm` or `adam` to import paths.
 
-To add a component, write a module and add a line to KINDS. A component outside this package is a plug-in, whose name is
-its import path. This module does not import JAX; `component_class` imports the module of the component.
+To add a component, write a module and add a line to KINDS. The name of a plug-in, which is a component outside this
+package, is its import path. This module does not import JAX; `component_class` imports the component's module.
 """
 
 import functools
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
         base: The base class of plug-ins of this kind, or the wrapper class if plug-ins are functions.
         paths: The import path of each component by name.
         takes_functions: Whether plug-ins are functions.
-        of_file: The import path of the component for a file, whose path serves as the name; empty for none.
+        of_file: The import path of the component that is defined by a file and named by the file's path; may be empty.
     """
 
     default: str
@@ -55,10 +55,10 @@ NGRAM_MODELS = {
     'classes': 'nplm_jax.ngram.estimators:Classes',
     'arpa': 'nplm_jax.ngram.estimators:Imported',
 }
-KINDS = {  # by the key that chooses a component; the component's keys are in the same section
+KINDS = {  # by the key that chooses the component; its other keys are in the same section
     'model.family': Kind(
         'nplm',
-        'network, or count-based model (from maximum_likelihood on)',
+        'network, or count-based model (maximum_likelihood and all that follow)',
         'nplm_jax.models.body:Body',
         NETWORKS | NGRAM_MODELS,
     ),
@@ -89,7 +89,7 @@ KINDS = {  # by the key that chooses a component; the component's keys are in th
     ),
     'optimizer.schedule': Kind(
         'cosine',
-        'learning rate after warm-up',
+        'schedule of the learning rate after warm-up',
         'nplm_jax.training.rate_schedules:RateSchedule',
         {
             'constant': 'nplm_jax.training.rate_schedules:Constant',
@@ -100,8 +100,8 @@ KINDS = {  # by the key that chooses a component; the component's keys are in th
     ),
     'corpus.tokens': Kind(
         'words',
-        'tokenizer (words means whitespace for a tokenized corpus such as brown), or the path of a tokenizer.json or '
-        'SentencePiece *.model',
+        'tokenizer, or the path of a tokenizer.json or SentencePiece *.model file; for tokenized corpora such as '
+        'brown, words is the same as whitespace',
         'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
         {
             'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
@@ -134,7 +134,7 @@ def component_class(kind: str, name: str) -> type[Any]:
         name: The value of the key.
 
     Raises:
-        BadInput: The name is unknown, or the plug-in cannot be imported or is of another kind.
+        BadInput: The name is unknown, or it names a plug-in that cannot be imported or is of another kind.
     """
     if is_path(name) and KINDS[kind].takes_functions:
         return base_class(kind)

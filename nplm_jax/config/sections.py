@@ -13,14 +13,14 @@ from nplm_jax.utils.errors import require
 SplitSize = Annotated[
     float,
     Check(
-        'must be a fraction of the stream, above 0 and below 1, or 2 or more words',
+        'must be a fraction of the stream above 0 and below 1, or a number of words of at least 2',
         lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), a fraction of the stream, above 0 and below 1, or 2 or more words',
+        'must be 0 (the rest of the stream), a fraction of the stream below 1, or a number of words of at least 2',
         lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
@@ -45,14 +45,14 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
 
 
 def _has_paragraphs(corpus: Any, settings: Any) -> bool:
-    """Returns whether paragraph marks separate the tokens, that is, whether no token contains a paragraph end."""
+    """Returns whether paragraph marks separate paragraphs, because no token contains the end of a paragraph."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.paragraphs' in corpus.tokenizer.others
     return not corpus.tokenizer.is_lossless
 
 
 def _has_row_per_word(section: Any, settings: Any) -> bool:
-    """Returns whether the output layer consists of one row per word."""
+    """Returns whether the output layer has one row of parameters per word."""
     if isinstance(settings.output, Unknown):
         return 'train.calibrate' in settings.output.others
     return bool(settings.output.takes_new_words)
@@ -63,7 +63,7 @@ class CorpusSettings:
     """`corpus.*`: the text, its tokenization, vocabulary and splits."""
 
     name: str = key(
-        'brown', 'brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
+        'brown', 'corpus: brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
     )
     path: str = key(
         '', 'text: a UTF-8 file, or a folder of files, read in alphabetical order; ap_news, wikitext2: a folder'
@@ -77,18 +77,18 @@ class CorpusSettings:
     paragraphs: Literal['auto', 'blank_lines', 'lines', 'eos'] = key(
         'auto',
         'paragraph separator. text, ap_news: blank_lines | lines (each line is a paragraph, as in a file with one '
-        'sentence per line) | auto (lines if the text has no blank lines and its lines are clearly sentences, or else '
-        'blank_lines); wikitext2, wikitext103: auto (<text> before each article, <p> before each non-blank line) | eos '
-        '(<p> after each line, including blank lines: the <eos> of published perplexities)',
+        'sentence per line) | auto (lines if the text has no blank lines and its lines are clearly sentences, '
+        'otherwise blank_lines). wikitext2, wikitext103: auto (<text> before each article, <p> before each non-blank '
+        'line) | eos (<p> after each line, including blank lines, like the <eos> of published perplexities)',
         _has_paragraphs,
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',
-        'stream (context crosses paragraphs) | line (context stays within a paragraph and its end is predicted, like '
-        'lmplz and query; networks, backoff, kneser_ney and modified_kneser_ney only) | auto (line for these '
-        'count-based models if each line is a paragraph, otherwise stream)',
+        'extent of contexts: stream (contexts cross paragraph boundaries) | line (contexts stay within a paragraph, '
+        'and its end is predicted, as in lmplz and query; only for networks, backoff, kneser_ney and '
+        'modified_kneser_ney) | auto (line for these count-based models if each line is a paragraph, otherwise stream)',
     )
-    min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4', _counts_words)
+    min_count: Count = key(1, 'minimum count; words with a lower count become <rare>; the paper: 4', _counts_words)
     max_vocabulary: MaxVocabulary = key(
         0,
         'maximum vocabulary size |V|, including <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News',
@@ -96,7 +96,7 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        "words whose counts determine the vocabulary: all | train; the paper's figures are consistent with all",
+        "words that are counted for the vocabulary: all | train; the paper's figures are consistent with all",
         _counts_words,
     )
     train: SplitSize = key(
@@ -127,28 +127,28 @@ class CorpusSettings:
 class TrainSettings:
     """`train.*`: length of training, batches, validation, checkpoints and logs."""
 
-    batch_size: Count = key(128, 'words per update; the paper: 1')
+    batch_size: Count = key(128, 'number of words per update; the paper: 1')
     accumulate: Count = key(
         1,
         'number of micro-batches per update, processed sequentially to save memory; the update is unchanged',
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay per update of the running average of the parameters, which becomes the model; the average starts as a '
-        'plain mean; 1: a plain mean throughout; 0: no average',
+        'decay per update of a running average of the parameters, which replaces them in the trained model; the '
+        'average starts as a plain mean; 1: a plain mean throughout; 0: no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts; above 0: a tail average')
     suffix_smoothing: NonNegative = key(
         0.0,
-        'training count at which a row of C, U or W and the mean row of its suffix have equal weights; the rows are '
-        'smoothed after training, before train.calibrate, unless this raises the validation perplexity '
-        '(training/suffix_smoothing.py); 0: no smoothing, as in the paper',
+        'after training, mix each row of C, U and W with the mean row of its suffix; the value is the training count '
+        'at which both have the same weight; rows are smoothed before train.calibrate, unless this raises the '
+        'validation perplexity (training/suffix_smoothing.py); 0: no smoothing, as in the paper',
         _has_row_per_word,
     )
     calibrate: bool = key(
         False,
-        'fit the output bias b to validation words after training, with one offset per group of words of similar '
-        'training count (training/calibration.py); the paper: False',
+        'after training, fit the output bias b to the validation words, with one offset for each group of words with '
+        'similar training counts (training/calibration.py); the paper: False',
         _has_row_per_word,
     )
     unigram_bias: bool = key(
@@ -158,24 +158,24 @@ class TrainSettings:
     max_steps: CountOrZero = key(
         0, 'maximum number of updates; training may then end within a pass; 0: limited by train.epochs only'
     )
-    patience: Count = key(2, 'early stopping: number of validations without a better perplexity')
-    evaluate_every: CountOrZero = key(0, 'updates between validations; 0: once per epoch')
+    patience: Count = key(2, 'number of validations without a better perplexity after which training stops early')
+    evaluate_every: CountOrZero = key(0, 'number of updates between validations; 0: one validation per epoch')
     valid_words: CountOrZero = key(
         0,
-        'number of evenly spaced validation words used during training; the finished model is evaluated on eval.words; '
-        '0: same as eval.words',
+        'number of evenly spaced validation words to use during training; the final evaluation uses eval.words; 0: as '
+        'in eval.words',
     )
     sample_words: CountOrZero = key(
         0,
         'number of tokens to sample from the model and print at each validation during training; 0: none',
     )
-    checkpoint_every: Count = key(2000, 'updates between checkpoints')
-    log_every: Count = key(250, 'updates per line of metrics.jsonl')
+    checkpoint_every: Count = key(2000, 'number of updates between checkpoints')
+    log_every: Count = key(250, 'number of updates between lines of metrics.jsonl')
     steps_per_execution: Count = key(
-        50, 'updates per call of the compiled program; validations, checkpoints and logs happen between calls'
+        50, 'number of updates per call of the compiled program, between validations, checkpoints and logs'
     )
     input: Literal['auto', 'device', 'mapped'] = key(
-        'auto', 'device (all words in device memory) | mapped (read from disk) | auto (mapped above 2**25 words)'
+        'auto', 'training words: device (in device memory) | mapped (read from disk) | auto (mapped above 2**25 words)'
     )
 
 
@@ -186,31 +186,33 @@ class EvalSettings:
     train_words: CountOrZero = key(20_000, 'number of evenly spaced training words for the training perplexity; 0: all')
     words: CountOrZero = key(
         0,
-        'number of evenly spaced words for the perplexity of long validation and test sets; 0: all (exact)',
+        'number of evenly spaced words for the validation and test perplexities; 0: all words, which is exact',
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ParallelSettings:
-    """`parallel.*`: parallel training on several devices (section 3). It does not affect results."""
+    """`parallel.*`: parallel training on several devices (section 3). These keys do not affect results."""
 
-    data: NumDevices = key(1, 'devices along the batch axis (section 3.1); -1: all remaining devices')
+    data: NumDevices = key(1, 'number of devices along the batch axis (section 3.1); -1: all remaining devices')
     model: NumDevices = key(
         1,
-        'devices along the vocabulary axis of the output layer (section 3.2); -1: all remaining devices. With an '
-        'output.kind other than full, they shard the output rows in memory, and all data * model devices share the '
-        'batch',
+        'number of devices along the vocabulary axis of the output layer (section 3.2); -1: all remaining devices. If '
+        'output.kind is not full, these devices only divide the memory of the output rows, and the batch is divided '
+        'over all data * model devices',
     )
-    mode: Literal['shard_map', 'pmap'] = key('shard_map', 'shard_map | pmap (shards only the batch)')
+    mode: Literal['shard_map', 'pmap'] = key(
+        'shard_map', 'JAX transformation: shard_map | pmap (shards only the batch)'
+    )
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
-        require(not both, 'parallel.model', self.model, 'must be 1 or more with parallel.data=-1')
+        require(not both, 'parallel.model', self.model, 'must be 1 or more if parallel.data=-1')
 
 
 @dataclasses.dataclass(frozen=True)
 class PaperRow:
-    """`paper.*`: the perplexities in the paper's table; 0 if it has none."""
+    """`paper.*`: the perplexities in the paper's table; 0 if the table has none."""
 
     row: str = key('', "name of the row in the paper's table")
     train: NonNegative = key(0.0, 'perplexity of the training words')

@@ -1,6 +1,6 @@
 """Run settings: conversion between configs and the dataclasses of sections and components.
 
-The defaults give the best network of the paper's kind on Brown for about ten minutes of training on 2 CPU cores.
+The defaults are the best network of the paper's kind on Brown that trains in about ten minutes on 2 CPU cores.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 CORPUS = 'corpus.name'  # names a corpus, or the function of a plug-in
 CHOOSERS = (CORPUS, *KINDS)  # the keys that can name a plug-in
 _SHARING = 'corpus.tokens', 'optimizer.schedule'  # kinds that share a section with another component
-LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of plug-ins needed to load a trained model
+LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # plug-ins of these kinds are part of a trained model
 
 
 def _trains(section: Any, settings: Any) -> bool:
@@ -37,11 +37,11 @@ class Settings:
         model: The body of a network, or the estimator of a count-based model.
         output: The output layer; None for a count-based model.
         optimizer: The update rule; None for a count-based model.
-        train: The training of a network.
+        train: The training settings of a network.
     """
 
-    name: Name = key('default', 'name of the run, its folder and its table row')
-    seed: CountOrZero = key(1, 'random seed of the initial parameters, data order, dropout and sampled words')
+    name: Name = key('default', 'name of the run, used for its folder and its row in tables')
+    seed: CountOrZero = key(1, 'random seed for parameter initialization, data order, dropout and sampled words')
     corpus: CorpusSettings = CorpusSettings()
     model: Any = chosen('model.family')
     output: Any = chosen('output.kind', _trains)
@@ -62,15 +62,15 @@ def settle(
 ) -> Settings:
     """Applies changes to the values of a config and builds the settings.
 
-    A new model or output layer keeps the values of keys that the old and the new component share with the same default,
-    such as the number of features. A new optimizer starts from its own defaults, because learning rates and decays do
-    not transfer. Tokenizers and schedules share a section with another component, and all keys of this section are kept
-    when they change.
+    If the model or the output layer is replaced, keys keep their values if the old and the new component have them with
+    the same default; an example is the number of features. A new optimizer starts from its own defaults, because
+    learning rates and decays do not transfer. If a tokenizer or a schedule is replaced, all keys of its section are
+    kept, because another component shares the section.
 
     Args:
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
-        given: The keys that the user changed; the run must have all of them. Defaults to the keys of `changes`. Other
+        given: The keys that the user changed, all of which the run must have; by default, the keys of `changes`. Other
             keys that the run does not have are dropped.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
@@ -213,13 +213,13 @@ def plugin_modules(settings: Settings, kinds: Collection[str] = CHOOSERS) -> lis
 
 
 def trusting(flat: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Allows the import of plug-ins named in the user's values, given by flattened key, within a block."""
+    """Allows, within a block, the import of plug-ins that are named in config values from the user."""
     paths = (flat[kind] for kind in CHOOSERS if isinstance(flat.get(kind), str) and is_path(flat[kind]))
     return trust(filter(is_module, map(module_of, paths)))  # `plugins.load` rejects the others
 
 
 def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[None]:
-    """Allows the import of a run's already imported plug-ins within a block."""
+    """Allows, within a block, the import of a run's plug-ins that were already imported."""
     found = components(settings)
     is_known = {kind: not isinstance(component, Unknown) for kind, component in found.items()}
     is_known[CORPUS] = settings.corpus.options.function is not None
@@ -227,14 +227,14 @@ def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[N
 
 
 def require_imported(settings: Settings) -> None:
-    """Raises BadInput if a plug-in of a trained model was not imported. The message explains how to name its module."""
+    """Raises BadInput if a plug-in of a trained model was not imported; the message explains how to allow it."""
     for kind in LOADED_PLUGINS:
         if isinstance(component := components(settings).get(kind), Unknown):
             plugins.load(kind, component.name)
 
 
 def user_files(settings: Settings) -> dict[str, str]:
-    """Returns the user's files on which a model depends, by config key; see `component.key`."""
+    """Returns the paths of user files that a model needs, by config key; see `component.key`."""
     layer, found = settings.output, {}
     for field in key_fields(type(layer)) if layer is not None and not isinstance(layer, Unknown) else ():
         names_none, path = metadata_of(type(layer), field.name, FILE), getattr(layer, field.name)

@@ -33,7 +33,7 @@ _ITEMS = 4  # items per task of `Job.map`
 
 
 class Job:
-    """A sequence of stages with parallel tasks. Each stage reads the results of earlier stages.
+    """A sequence of stages, each of which runs tasks in parallel and can read the results of earlier stages.
 
     Attributes:
         folder: The folder of the results.
@@ -43,12 +43,12 @@ class Job:
         """Resumes the job in a folder if its identity matches; otherwise, empties the folder.
 
         Args:
-            folder: A folder that no other job uses and that all workers see under the same path.
+            folder: A folder that no other job uses and that all workers can access under the same path.
             identity: The inputs that determine the results, such as file digests and task sizes.
             workers: The executor.
 
         Raises:
-            BadInput: The folder is not writable, a worker cannot see it, or a worker runs another version of this
+            BadInput: The folder is not writable, a worker cannot access it, or a worker runs another version of this
                 package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
@@ -73,8 +73,8 @@ class Job:
 
         Args:
             stage: The name of the stage, for its folder and progress bar.
-            function: Runs a task and writes its results into the given folder. It must have no other side effects,
-                because it may run twice for the same task.
+            function: A function that runs a task and writes its results into the given folder. It must have no other
+                side effects, because it may run twice for the same task.
             tasks: The tasks, made of paths and numbers, to send to the workers.
 
         Returns:
@@ -94,15 +94,15 @@ class Job:
         return folders
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies a function to items on the workers and yields the results in order. Data is exchanged in files.
+        """Applies a function to items on the workers and yields the results in order; data is exchanged through files.
 
         Args:
             function: A module-level function, or a `functools.partial` of one.
-            items: JSON-serializable items. Tuples arrive as lists. The items are not read if the folder already
-                contains them.
+            items: JSON-serializable items. The function receives tuples as lists. The items are not read if the folder
+                already contains them.
 
         Returns:
-            The results: JSON-serializable values, arrays or sets. Sets arrive as sorted lists.
+            The results: JSON-serializable values, arrays or sets. Sets are returned as sorted lists.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
@@ -136,11 +136,11 @@ class Job:
 
 
 def _check_worker(folder: pathlib.Path, digest: str) -> None:
-    """Raises BadInput unless this worker sees the same job in the folder and runs the same package versions."""
+    """Raises BadInput unless this worker finds the same job in the folder and runs the same package versions."""
     with _using(folder):
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
-        is_missing = 'cannot see this folder' if found is None else 'sees another job in this folder'
+        is_missing = 'cannot access this folder' if found is None else 'finds another job in this folder'
         raise BadInput(
             folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must have access to the same files'
         )

@@ -23,12 +23,12 @@ _function: Callable[[Any], Any]  # the function of this helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
-    """Applies a function to items in parallel and keeps their order. Reads ahead at most two items per process.
+    """Applies a function to items in parallel and keeps their order; reads at most two items per process ahead.
 
     Args:
         function: A module-level function, or a `functools.partial` of one. It is pickled once per process.
         items: The items. Items and results are pickled.
-        num_processes: The number of processes. If it is below 2, everything runs in this process.
+        num_processes: The number of processes; below 2, this process does all the work.
 
     Yields:
         The results in the order of the items.
@@ -61,7 +61,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @functools.cache
 def _end_tracker_at_exit() -> None:
-    """Stops multiprocessing's resource tracker when this process exits. Otherwise, the tracker may run longer."""
+    """Stops multiprocessing's resource tracker when this process exits, because it might otherwise run longer."""
     util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources to it
 
 
@@ -83,7 +83,7 @@ def _without_script() -> Iterator[None]:
 
 
 def _set_up(function: Callable[[Any], Any]) -> None:
-    """Initializes a helper process: ignores Ctrl-C, which the parent handles, and exits with the parent."""
+    """Initializes a helper process, which exits with its parent and lets the parent handle Ctrl-C."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,15 +15,11 @@ MAX_PROCESSES = 16
 
 
 class Workers(Protocol):
-    """The interface of an executor.
-
-    Attributes:
-        are_remote: Whether the workers share only files with this process. If so, tasks take and return paths.
-    """
+    """The interface of an executor."""
 
     @property
     def are_remote(self) -> bool:
-        """See the class."""
+        """Whether the workers share only files with this process, so tasks must take and return paths."""
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -37,7 +33,7 @@ class Workers(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Local processes. If `number` is below 2, everything runs in this process."""
+    """An executor of `number` local processes; below 2, this process does all the work."""
 
     number: int
     are_remote: ClassVar[bool] = False
@@ -55,7 +51,7 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns one local process per processor (at most MAX_PROCESSES) for large work, and one process otherwise."""
+    """Returns one process per processor (at most MAX_PROCESSES) for large computations, otherwise a single process."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
@@ -66,7 +62,7 @@ def active(is_large: bool) -> Workers:
 
 @contextlib.contextmanager
 def use(cluster: Workers | None) -> Iterator[None]:
-    """Selects a cluster for the work within the block; None selects local processes."""
+    """Makes `active` return this cluster within the block; None selects local processes."""
     token = _cluster.set(cluster)
     try:
         yield

@@ -62,7 +62,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
 
 
 def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
-    """Returns the metadata as YAML, with values in JSON, a subset of YAML."""
+    """Returns the metadata as YAML; the values are written as JSON, which is a subset of YAML."""
     values: dict[str, Any] = {
         'library_name': 'nplm-jax',
         'pipeline_tag': 'text-generation',
@@ -96,7 +96,7 @@ def _denominators(results: Mapping[str, Any]) -> str:
     sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
     text = f'The test text has {sizes}; the total log-probability is the same for all units.' if sizes else ''
     if results.get('oov', {}).get('test'):
-        text += f' {RARE} lowers the perplexity; compare perplexities only over the same vocabulary.'
+        text += f' {RARE} lowers the perplexity; compare it only with models that have the same vocabulary.'
     return text.strip()
 
 

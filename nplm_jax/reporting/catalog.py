@@ -57,7 +57,7 @@ class Run:
     Attributes:
         folder: The folder.
         record: The content of config.json.
-        values: Flattened key -> value of the config.
+        values: The values of the config, by flattened key.
         results: The content of results.json; None for an unfinished run.
     """
 
@@ -82,12 +82,12 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`finished`, `imported`, or `not finished`."""
+        """The state of the run: `finished`, `imported` or `not finished`."""
         return 'imported' if self.imported else 'finished' if self.results else 'not finished'
 
     @property
     def date(self) -> str:
-        """The modification time of the results, or else of the metrics or the config, in local time."""
+        """The modification time of the results, metrics or config, whichever is found first, in local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
         try:
@@ -96,7 +96,7 @@ class Run:
             return 'unknown'
 
     def perplexity(self, split: str) -> float | None:
-        """Returns a recorded perplexity; None if none is recorded, infinity for null in results.json."""
+        """Returns the recorded perplexity of a split: None if it is not recorded, infinity if the record is null."""
         if self.results is None or self.imported:
             return None
         value = self.results['perplexity'][split]
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The identity of words, vocabulary and splits. Runs with different identities are not comparable.
+        """An identifier of the words, vocabulary and splits; runs are comparable only if it is the same.
 
         The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
         it is the path of the run, which is unique.
@@ -155,10 +155,10 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def split_names(value: str) -> list[str]:
-    """Splits comma-separated runs. Names may contain commas, and the longest existing name is preferred.
+    """Splits comma-separated runs; if names contain commas, prefers the longest name of an existing run.
 
     Args:
-        value: The runs, each as for `expand_run`.
+        value: The runs, in the form that `expand_run` accepts.
     """
     words, names = value.split(','), []
     while words:
@@ -184,7 +184,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
         if not is_finished(folder):
             raise BadInput(key, f'{str(folder)!r} is not a finished run; {suggest(folder)}', value=value)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(key, 'contains a run twice', value=value)
+        raise BadInput(key, 'names a run twice', value=value)
     return folders
 
 
@@ -211,10 +211,10 @@ def finished(folder: pathlib.Path) -> dict[str, Any] | None:
 
 
 def digest(folder: pathlib.Path) -> str:
-    """Returns the SHA-256 of the files that describe a finished run: config, text, vocabulary and results.
+    """Returns a SHA-256 digest of the files that describe a finished run: config, text, vocabulary and results.
 
-    Moving or renaming the folder does not change the digest. Training again changes it, because results.json
-    records times.
+    Moving or renaming the folder does not change the digest. Training again changes it, because results.json contains
+    times.
 
     Raises:
         BadInput: A file cannot be read.
@@ -240,7 +240,7 @@ def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files match the digests recorded by `write_config`."""
     for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
-            problem = f'damaged: its SHA-256 differs from {CONFIG}; restore the file, or train in another folder'
+            problem = f'damaged (its SHA-256 differs from {CONFIG}); restore the file, or train in another folder'
             raise BadInput(folder / name, problem)
 
 
@@ -287,7 +287,7 @@ def suggest(wrong: pathlib.Path) -> str:
         return f'it is a file; to score its text: nplm score RUN < {shlex.quote(str(wrong))}'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
     if not (runs := next(filter(None, lists), [])):
-        return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'
+        return f'train a run with: {command_line([*nplm_command(), "train", "sentences"])}'
     more = f' and {len(runs) - _MAX_SUGGESTED} more (nplm runs)' if len(runs) > _MAX_SUGGESTED else ''
     return f'finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
 

@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # key -> value that is omitted
+_SHAPE = {
+    'n': None,
+    'm': None,
+    'h': None,
+    'layers': 1,
+    'direct': False,
+}  # keys to show, and the value of each key that is omitted
 
 
 def describe_model(values: Mapping[str, Any]) -> str:
-    """Returns the family and the size of a model, such as `lstm m=200 h=200`. For plug-ins, all keys are included.
+    """Returns the family and the size of a model, such as `lstm m=200 h=200`; for plug-ins, includes all keys.
 
     Args:
-        values: Flattened key -> value of the run's config.
+        values: The values of the run's config, by flattened key.
     """
     family, start = str(values['model.family']), 'model.'
     model = {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}

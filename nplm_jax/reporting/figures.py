@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-Point: TypeAlias = tuple[Mapping[str, Any], float]  # overridden keys of a sweep point -> values, and its perplexity
+Point: TypeAlias = tuple[Mapping[str, Any], float]  # the overridden values of a sweep point by key, and its perplexity
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # maximum number of panels in a row
@@ -57,13 +57,13 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
 def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = True) -> pathlib.Path | None:
     """Draws the validation perplexities of the points of a sweep, and marks the best point.
 
-    Each varying key has a panel, in order of decreasing effect. Every panel shows all points, and thin lines connect
-    points that differ only in the key of the panel.
+    There is one panel for each key that varies, in order of decreasing effect. Every panel shows all points. Thin lines
+    connect points that differ only in the panel's key.
 
     Args:
         points: The flattened keys and values that each point overrides, and its validation perplexity.
         path: The PNG file to write.
-        comparable: Whether the perplexities are of the same words; if not, no point is marked.
+        comparable: Whether all points were evaluated on the same words; if not, no point is marked.
 
     Returns:
         The path. If no key varies, no file is written and the result is None.
@@ -144,7 +144,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
     """Draws the importances of the parameters of a search as a bar chart.
 
     Args:
-        importances: Parameter -> importance, most important first; the importances sum to one.
+        importances: The importance of each parameter, in descending order; the importances sum to one.
         path: The PNG file to write.
 
     Returns:
@@ -162,7 +162,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
 def _draw_panel(
     axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
 ) -> None:
-    """Draws the perplexity of each point against the values of a key, evenly spaced. Marks the best if comparable."""
+    """Draws the perplexities over the evenly spaced values of a key; marks the best point if `comparable` is True."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
     same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for overrides, valid in points:

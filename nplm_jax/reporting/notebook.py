@@ -28,7 +28,7 @@ class Reporter(reporting.Reporter):
         self._drawn = -_MIN_SECONDS
 
     def close(self) -> None:
-        """Draws the final curve."""
+        """Closes the files and draws the final learning curve."""
         super().close()
         if self._display:
             self._draw()

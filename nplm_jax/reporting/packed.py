@@ -1,8 +1,8 @@
-"""Packed models, which are zip files with all files of a finished run that are required to use its model.
+"""Packed models: zip files that contain all files of a finished run that are required to use its model.
 
-Members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates. Packing
-is therefore reproducible, and the same run always gives the same bytes. The zip comment contains the format and the
-SHA-256 of all preceding bytes. A file is unpacked once, into an ordinary run folder in the cache. The path of this
+Members are JSON, text and arrays (safetensors), stored without compression or dates and sorted by name. Packing is
+therefore reproducible: the same run always gives the same bytes. The zip comment contains the format and the SHA-256
+of all preceding bytes. A packed model is unpacked only once, into an ordinary run folder in the cache. The path of this
 folder contains the digest.
 """
 
@@ -36,7 +36,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
 
     Args:
         path: The file to write.
-        files: Member name -> file.
+        files: The files to pack, by the name of their member.
 
     Raises:
         OSError: Writing failed; an existing file at `path` is unchanged.
@@ -67,7 +67,7 @@ def is_packed(path: pathlib.Path) -> bool:
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Unpacks a model into the cache, unless it is already there. Returns its folder, named after the file.
+    """Unpacks a model into the cache unless it is already there; returns its folder, which is named after the file.
 
     Raises:
         BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.
@@ -77,7 +77,7 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
         folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
         if folder.is_dir():
             return folder
-        with open_zip(name, 'not a zip of a model', file, _MAX_MEMBERS) as archive:
+        with open_zip(name, 'is not a packed model', file, _MAX_MEMBERS) as archive:
             _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
             try:
                 _extract(archive, folder)
@@ -87,7 +87,7 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check(path: pathlib.Path, file: IO[bytes]) -> str:
-    """Returns the digest of a packed model. Raises BadInput if the checksum or the format is wrong."""
+    """Returns the digest of a packed model; raises BadInput if the checksum or the format is wrong."""
     match = _find_comment(file)
     if not match:
         raise BadInput('RUN', 'not a model written by nplm pack, or truncated', value=str(path))
@@ -99,7 +99,7 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
 
 
 def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
-    """Matches the format and the digest at the end of a packed model. Returns None for other files."""
+    """Matches the format and the digest at the end of a packed model; returns None for other files."""
     comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
@@ -107,7 +107,7 @@ def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
 
 
 def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Raises BadInput if there are unexpected members, or members larger than the file, which has `size` bytes."""
+    """Raises BadInput if a member is unexpected, or if the members are larger than the file, which has `size` bytes."""
     names = set()
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
@@ -116,7 +116,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:
-        raise BadInput('RUN', 'declares more bytes than the file has', value=str(path))
+        raise BadInput('RUN', 'declares more bytes than the file contains', value=str(path))
 
 
 def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:

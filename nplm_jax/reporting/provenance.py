@@ -26,8 +26,8 @@ def provenance() -> dict[str, Any]:
 def _commit() -> str:
     """Returns the commit of the repository that tracks this file, or 'unknown' if there is none.
 
-    The commit ends in -dirty if tracked files are modified. Documentation and results of studies are ignored, because
-    the runs of a study write results while the code stays the same.
+    The commit ends in -dirty if tracked files are modified. Changes to documentation and to results of studies are
+    ignored, because the runs of a study write results while the code stays the same.
     """
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:

@@ -11,13 +11,13 @@ from nplm_jax.reporting.catalog import PER_UNIT, SPLITS
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 
 _MIXTURES = (
-    'The mixture weights are 0.5 each (fixed), one pair fitted to the valid words (learned), or one fitted pair per\n'
+    'The mixture weights are 0.5 each (fixed), fitted to the valid words (learned), or fitted separately for each\n'
     'range of context frequencies (by frequency).'
 )
 
 
 def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSettings | None = None) -> str:
-    """Returns the table of `perplexity_table` with the lines of `notes` below it."""
+    """Returns the table of perplexities, followed by the notes that apply to the run."""
     return '\n'.join([perplexity_table(results, paper), *notes(results, corpus)])
 
 
@@ -26,7 +26,7 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 
     Args:
         results: The content of results.json.
-        paper: The section `paper.*` of the config, the source of the last row, if any.
+        paper: The section `paper.*` of the config, which provides the last row unless it is empty.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -38,7 +38,7 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 
 
 def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
-    """Returns the notes below the table that apply to a run.
+    """Returns the notes to print below the table of a run.
 
     Notes cover out-of-vocabulary words, sampling, calibration, values per word, character and byte, mixtures, and words
     of probability zero.

@@ -45,7 +45,7 @@ class Reporter(reporter.Reporter):
 
         Args:
             folder: The run folder.
-            name: The label of the output if several runs train at once; empty for none.
+            name: The label of the output if several runs are trained at once; may be empty.
         """
         self._folder = folder
         self._label = name and f'{name}: '
@@ -79,7 +79,7 @@ class Reporter(reporter.Reporter):
         self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Updates the progress bar, and writes a line of metrics.jsonl if one is due.
+        """Updates the progress bar, and writes a line of metrics.jsonl every `train.log_every` updates.
 
         Args:
             progress: The progress after a chunk.
@@ -169,7 +169,7 @@ def _replace_events(folder: pathlib.Path) -> RecordWriter:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads a metrics.jsonl file. Ignores an incomplete last line, which a killed process may leave.
+    """Reads a metrics.jsonl file, and ignores an incomplete last line, which a killed process may leave behind.
 
     Args:
         path: The file.

@@ -15,7 +15,7 @@ _LEGEND = f'{BEST} marks the best of the comparable runs'
 
 
 def check_finished(folders: Sequence[str]) -> None:
-    """Raises BadInput, which lists existing finished runs, unless all given runs are finished."""
+    """Raises BadInput unless all given runs are finished; the message lists existing finished runs."""
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
@@ -23,7 +23,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns unique names, which are the folder names, or the paths if names are equal or `mixture`."""
+    """Returns a unique name for each run: its folder's name, or its path if the name is `mixture` or not unique."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
@@ -31,7 +31,7 @@ def run_names(folders: Sequence[str]) -> list[str]:
 
 
 def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
-    """Reads runs. Returns the readable runs, and an error message for each of the others."""
+    """Reads runs; returns the readable runs, and an error message for each damaged run."""
     runs, damaged = [], []
     for folder in folders:
         try:
@@ -59,7 +59,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the index of the row with the lowest number in each group of at least two rows.
+    """Returns the indices of the rows with the lowest number in each group that has at least two numbers.
 
     Args:
         columns: The number of each row; None if missing.
@@ -79,7 +79,7 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs and a legend. BEST marks the best of the comparable runs.
+    """Returns a Markdown table of runs, in which BEST marks the best of the comparable runs, and a legend.
 
     If the tokens of the runs differ, the table has columns for the perplexity per word and the bits per byte of the
     test text.
@@ -87,7 +87,7 @@ def make(
     Args:
         runs: The runs.
         names: The name of each run.
-        columns: Header -> numbers of additional columns, one per run.
+        columns: Additional columns with one number per run, by header.
         marked: The header of the additional column in which the best run is marked; empty for none.
     """
     groups = [run.text for run in runs]
@@ -129,7 +129,7 @@ def draw(
     Args:
         runs: The runs, with their recorded perplexities.
         names: The name of each run.
-        scores: Name -> perplexity on a text; empty without a text.
+        scores: The scores of the runs and their mixture on a text, by name; empty without a text.
         path: The PNG file to write.
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)

@@ -13,7 +13,7 @@ _ROOT = pathlib.Path(__file__).parents[2]  # parent folder of the package
 
 
 def python_command() -> str:
-    """Returns `python` if the shell finds this interpreter under that name, or else its path."""
+    """Returns `python` if the shell finds this interpreter under that name, otherwise the interpreter's path."""
     on_path = shutil.which('python')
     folder = os.path.dirname(sys.executable)
     # Two environments may link to the same interpreter, so the folders must be equal too.
@@ -23,7 +23,7 @@ def python_command() -> str:
 
 
 def nplm_command() -> list[str]:
-    """Returns the words of the `nplm` command installed with this Python, or else of `python -m nplm_jax.cli`."""
+    """Returns the command that runs nplm: the `nplm` installed with this Python, or `python -m nplm_jax.cli`."""
     installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
     if not installed:
         is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')
@@ -37,7 +37,7 @@ def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def hide_passwords(command: str) -> str:
-    """Removes passwords in URLs from a command line. Hides the value of --storage unless it is a URL.
+    """Removes passwords in URLs from a command line, and hides the value of --storage unless it is a URL.
 
     Examples:
         >>> hide_passwords('launch.py --storage=postgresql+psycopg://me:secret@host/trials')
@@ -67,7 +67,7 @@ _URL = re.compile(r"""
 
 
 def _hide(url: str) -> str:
-    """Removes the password from a database URL. Returns `HIDDEN` for any other text, which may be a password."""
+    """Removes the password from a database URL; returns `HIDDEN` for any other text, which may be a password."""
     if not (match := _URL.fullmatch(url)):
         return 'HIDDEN'
     return _PASSWORD_OPTION.sub('', f'{match["scheme"]}{match["user"] or ""}{match["at"] or ""}{match["rest"]}')
@@ -82,9 +82,9 @@ def find_modules_here() -> None:
 def prepare_streams() -> None:
     """Makes printing to stdout and stderr safe.
 
-    A stream closed by the shell (`2>&-`) is replaced by os.devnull. Otherwise, a file opened later would reuse its file
-    descriptor, and libraries would log into that file. Stdout is UTF-8, like the files of all commands. Characters that
-    the encoding of stderr lacks (for example ASCII or Latin-1) are escaped.
+    A stream that the shell has closed (`2>&-`) is replaced by os.devnull. Otherwise, a file opened later would reuse
+    its file descriptor, and libraries would write log messages into that file. Stdout is UTF-8, like the files that
+    commands write. Characters that stderr cannot encode, for example in ASCII or Latin-1, are escaped.
     """
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)

@@ -19,12 +19,12 @@ COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#00
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
-    r"""Serializes values to JSON; infinite numbers and nan become null.
+    r"""Serializes values to JSON, and converts infinite numbers and NaN to null.
 
     Unpaired surrogates, which represent undecodable bytes of file names, become escapes such as `\udce9`.
 
     Args:
-        values: The object.
+        values: The object to serialize.
         **options: Keyword arguments of `json.dumps`.
     """
 
@@ -41,12 +41,12 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
 
 def null_to_inf(value: float | None) -> float:
-    """Converts null to infinity, the inverse of `to_json` for perplexities."""
+    """Converts a perplexity from JSON, in which null stands for infinity, to a float."""
     return math.inf if value is None else float(value)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Formats a Markdown table with padded columns; floats get one decimal."""
+    """Formats a Markdown table with padded columns; floats are rounded to one decimal place."""
     cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
@@ -54,7 +54,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def style_axes(axes: Axes, grid: Literal['x', 'y']) -> None:
-    """Styles axes: a colour-blind safe palette, a light grid for the axis `grid`, and no top and right spines."""
+    """Applies a colorblind-safe palette and a light grid for the axis `grid`, and hides the top and right spines."""
     axes.set_prop_cycle(color=COLORS)
     axes.grid(axis=grid, alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)

@@ -1,4 +1,4 @@
-"""Support for --config: config files, one-line errors, and the resolved config as text.
+"""Support for --config: loading of config files, one-line errors, and the resolved config as text.
 
 This module does not import JAX.
 """
@@ -38,8 +38,8 @@ def load_config(file: str) -> ConfigDict:
 
     Args:
         file: The value of `--config`: the name of a config of this package or the path of a config file, optionally
-            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. `configs/brown.py`
-            stands for `brown` if no such file exists.
+            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. If there is no file
+            `configs/brown.py`, this path stands for `brown`.
 
     Returns:
         The config, with defaults for keys that the file does not set. Setting an unknown key raises an error.
@@ -72,10 +72,10 @@ def _is_of_config(error: AttributeError) -> bool:
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
-    """Returns `get_config`. Raises BadInput if it requires a preset and `file` names none, or the reverse."""
+    """Returns `get_config`; raises BadInput if it requires a preset and `file` names none, or vice versa."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset name'
+    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:
@@ -96,10 +96,10 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
 
 
 def find_config(file: str) -> str:
-    """Resolves the name of a config of this package to its path and keeps the preset after a colon.
+    """Replaces the name of a config of this package by its path, and keeps the preset after the colon.
 
     Raises:
-        BadInput: There is no such config, or the file does not end in `.py`. Such a file is not executed.
+        BadInput: There is no such config, or the file is not executed, because its name does not end in `.py`.
     """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)
@@ -117,7 +117,7 @@ def find_config(file: str) -> str:
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
-    """Resolves the value of --config in the words of a command line."""
+    """Returns the arguments of a command line, with the config in --config replaced by its path."""
     words = list(argv)
     for i, word in enumerate(words):
         if match := re.fullmatch(r'(--?config=)(.*)', word, re.DOTALL):
@@ -131,7 +131,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
     """Checks the keys and values of flags, because the errors of Absl and ml_collections are hard to understand.
 
     Args:
-        argv: The words of the command line, including the contents of flag files.
+        argv: The arguments of the command line, including the contents of flag files.
         known: The defined flags.
 
     Raises:
@@ -152,7 +152,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
             config = load_config(file) if config is None else config
             require_key(config, key, f'--config.{key}')
             parser = _PARSERS.get(type(flatten(config)[key]))
-            hint = f'; for one run per value: --grid={key}={value}' if ',' in (value or '') else ''
+            hint = f'; to run every value, use --grid={key}={value}' if ',' in (value or '') else ''
             takes_value = not isinstance(parser, flags.BooleanParser)
         else:
             parser, takes_value = known[name].parser, not known[name].boolean
@@ -169,7 +169,7 @@ def _config_file(argv: Sequence[str]) -> str:
     """Returns the value of --config in a command line. Raises BadInput if there is none."""
     match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
     if match is None:
-        raise BadInput('--config', 'missing; for example --config=sentences')
+        raise BadInput('--config', 'missing; give a config, such as --config=sentences')
     return match[1]
 
 
@@ -201,7 +201,7 @@ def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, sho
 
 
 def explain(error: BaseException) -> BadInput:
-    """Converts an error about flags or the config file to a one-line error.
+    """Converts an error about flags or the config file to BadInput, whose message is one line.
 
     Args:
         error: BadInput or an error of Absl, possibly caused by BadInput.
@@ -222,7 +222,7 @@ def explain(error: BaseException) -> BadInput:
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config, one key per line, with meanings, allowed values, and defaults that differ.
+    """Formats a resolved config with one line per key: value, default (if different), allowed values and meaning.
 
     Args:
         config: The config.

@@ -1,4 +1,4 @@
-"""Models that are named on a command line and share a vocabulary, and tokenization of user texts for them."""
+"""Loading of the models named on a command line, and tokenization of user texts with their vocabulary."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ class LoadedModels:
     line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
-        """Returns the models with their names, preceded by the mixture if there are several."""
+        """Returns the models with their names; if there are several models, their mixture comes first."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 
@@ -93,7 +93,7 @@ class LoadedModels:
                 families = ', '.join(name for name, estimator in classes.items() if estimator.is_backoff)
                 family = settings.model.name
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')
+                raise BadInput(flag, f'ARPA files hold back-off models ({families}, or imported), not {found}')
             models.append(model)
         return models
 
@@ -103,7 +103,7 @@ class LoadedModels:
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def show(self, ids: Iterable[int]) -> list[str]:
-        """Returns the display forms of words."""
+        """Returns words in the form in which they are displayed, given their ids."""
         return [self.vocabulary.shown[i] for i in ids]
 
     def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
@@ -117,7 +117,7 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Tokenizes texts together, which is faster than one by one. Does not call `unspaced_scripts.join`."""
+        """Tokenizes several texts at once, which is faster than one at a time; skips `unspaced_scripts.join`."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
@@ -138,12 +138,12 @@ class LoadedModels:
         return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a prompt. Lists unknown words on stderr. Raises BadInput if all words are unknown."""
+        """Returns the words of a prompt and lists unknown words on stderr; raises BadInput if all words are unknown."""
         require(is_unicode(text), '--prompt', text, 'is not UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
-        require(known, '--prompt', text, 'has no word in the vocabulary')
+        require(known, '--prompt', text, 'contains no word of the vocabulary')
         self.warn_unknown(words, is_measured=False)
         if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
             print(warning, file=sys.stderr)
@@ -160,7 +160,7 @@ class LoadedModels:
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
     def describe_oov(self, share: float, words: str = 'words') -> str:
-        """Calls `text_checks.describe_oov` with the settings of these models."""
+        """Returns a warning if the share of unknown words is large; see `text_checks.describe_oov`."""
         return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
 
     def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
@@ -168,7 +168,7 @@ class LoadedModels:
 
         Args:
             words: The words.
-            is_measured: Whether the words are scored. The words of a prompt are not.
+            is_measured: Whether the words are scored, unlike the words of a prompt.
         """
         if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
@@ -178,7 +178,7 @@ class LoadedModels:
             print(line, file=sys.stderr)
 
     def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
-        """Warns on stderr about items whose whitespace does not fit the models; see `unspaced_scripts`.
+        """Warns on stderr about items whose use of spaces differs from the training text; see `unspaced_scripts`.
 
         Args:
             items: The words of each item.
@@ -210,7 +210,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'has other corpus.* settings than {folders[0]}; {_import_advice(folders[0])}',
+                f'has different corpus.* settings from {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
@@ -219,7 +219,7 @@ class LoadedModels:
         return estimation.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
-        """Returns the mixture with a spelling model for unknown words. Raises BadInput if no run has one."""
+        """Returns the mixture with a spelling model for unknown words; raises BadInput if no run has such a model."""
         refuse_arpa(folders, '--open')
         spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
@@ -238,7 +238,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
         finished: Whether the runs must be finished. If False, a checkpoint suffices.
 
     Raises:
-        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
+        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights are invalid.
     """
     if finished:
         check_models(folders)
@@ -272,7 +272,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
         key: The flag that requires run folders.
     """
     for folder in filter(_is_arpa, folders):
-        raise BadInput(key, f'requires a run; convert the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
+        raise BadInput(key, f'requires a run; import the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
 
 def _is_arpa(folder: str) -> bool:
@@ -289,6 +289,6 @@ def _load(folder: str, finished: bool) -> LoadedModel:
 
 
 def _import_advice(folder: str) -> str:
-    """Returns the command that imports a model of another toolkit with the vocabulary and `corpus.*` of a run."""
+    """Returns advice to import a model of another toolkit with the vocabulary and `corpus.*` of a run."""
     command = f'nplm import FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
     return f'`{command}` imports an ARPA model with the vocabulary and corpus.* of {folder}'

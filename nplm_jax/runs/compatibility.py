@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import require
 
 
 def validate(settings: Settings) -> None:
-    """Checks each component and whether the components are compatible with each other.
+    """Checks each component, and checks that the components are compatible.
 
     Raises:
         BadInput: A combination is invalid. The error names the key, its value and the allowed values.
@@ -36,7 +36,7 @@ def _check_lines(settings: Settings) -> None:
 
 
 def _check_network(settings: Settings) -> None:
-    """Raises BadInput if the batch size, a teacher or the optimizer does not fit the network."""
+    """Raises BadInput if the batch size, a teacher or the optimizer is incompatible with the network."""
     body, output, rule = settings.model, settings.output, settings.optimizer
     check_scorer(body, output)
     batch_size, bptt_length = settings.train.batch_size, body.layout.bptt_length

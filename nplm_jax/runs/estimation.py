@@ -20,12 +20,12 @@ def reads_lines(settings: Settings, data: Dataset) -> bool:
 
 
 def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:
-    """Returns a corpus in the form that a run reads: as a stream or by lines.
+    """Returns a corpus in the form that a run requires: as one stream, or divided into lines.
 
     Args:
         settings: The settings of a run of any model family.
         data: The corpus.
-        folder: The folder for the unnamed file of a large stream; None for the system's temporary folder.
+        folder: The folder for the temporary file of a large stream; None for the system's temporary folder.
 
     Raises:
         BadInput: The run reads lines, but `<p>` is not in the vocabulary.
@@ -42,7 +42,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
 
     Args:
         settings: The settings of a count-based model.
-        data: The corpus, which is converted with `read`.
+        data: The corpus; `read` converts it to the form that the run requires.
         folder: The folder of the run; see `Estimator.fit`.
 
     Raises:

@@ -43,10 +43,10 @@ def measure(
     Args:
         model: Any language model.
         data: The corpus.
-        settings: The number of words to predict in each split.
+        settings: The number of words to score in each split.
         trigram: A function that returns the trigram to mix with the model, or None for no mixture. It is ignored if
             splits are sampled.
-        known: Scores already computed in training.
+        known: The scores of words that were already scored during training.
 
     Returns:
         The values for results.json.
@@ -61,7 +61,10 @@ def measure(
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with progress_bar(total, 'evaluating', ' words', delay=0, log=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
-        for name, num_sampled in num_words.items():  # small splits first, for an early estimate of the remaining time
+        for (
+            name,
+            num_sampled,
+        ) in num_words.items():  # small splits first, which soon gives an estimate of the remaining time
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}
@@ -124,7 +127,7 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
 
 
 def predictions_table(model: LanguageModel, data: Dataset) -> str:
-    """Formats the predictions for the last word of each paragraph of a small test set. Returns '' for larger sets."""
+    """Formats the predictions for the last word of each paragraph of a small test set; '' if the set is large."""
     if len(data.test) > _MAX_WORDS:
         return ''
     words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)

@@ -21,7 +21,7 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Checks the types, ranges, names, keys and component combinations of a config, and freezes it.
+    """Checks a config, including the combination of its components, and returns it as immutable settings.
 
     Args:
         config: A ConfigDict, such as one from `configs/`, or the dictionary of a config.json. Settings are returned
@@ -57,7 +57,7 @@ def run(
         data: The corpus, which several runs may share, or None to load the corpus of the config.
         should_prune: A function that returns whether to stop the run. It is called after each validation except the
             last.
-        notes: Notes that were already printed and are not repeated. The notes of this run are added to the set.
+        notes: Notes that were printed by earlier runs and are not repeated. The notes of this run are added to the set.
 
     Returns:
         The content of `results.json`.

@@ -32,7 +32,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     Args:
         path: The ARPA file.
         folder: The folder of the new run.
-        vocabulary_of: The folder of a run whose vocabulary and `corpus.*` settings the model adopts, or '' to use the
+        vocabulary_of: The folder of the run that provides the vocabulary and the `corpus.*` settings; '' to use the
             vocabulary of the file.
         command: The command line to record in results.json.
 
@@ -68,7 +68,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
 
 
 def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Vocabulary, BackoffModel]:
-    """Reads an ARPA file. Returns the settings, vocabulary and model of a run with the vocabulary of the file.
+    """Reads an ARPA file as a run with the file's vocabulary; returns its settings, vocabulary and model.
 
     Args:
         path: The file.
@@ -100,14 +100,14 @@ def write_run(
     command: str,
     files: Sequence[pathlib.Path],
 ) -> None:
-    """Writes a run folder. results.json is written last, because it marks the run as finished.
+    """Writes a run folder; writes results.json last, because this file marks the run as finished.
 
     Args:
         folder: The folder, which is created if it does not exist.
         settings: The settings to write to config.json.
         vocabulary: The vocabulary.
         model: A count-based model.
-        path: The source of the model, to record in results.json.
+        path: The file from which the model was imported, to record in results.json.
         command: The command line.
         files: Files to copy into the folder.
     """

@@ -51,7 +51,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
 
 def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
-    """Loads a run like `load`, with the plug-ins that are already allowed.
+    """Loads a run like `load`, but allows no plug-ins beyond those that are already allowed.
 
     Args:
         folder: The run folder or the packed model.
@@ -119,9 +119,9 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
 def load_network(
     folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary, before_validation: bool = False
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
-    """Returns the network of a run with its best parameters, and the progress of its checkpoint.
+    """Returns the network of a run with its best parameters, and the progress recorded in its checkpoint.
 
-    The progress has the fields of `milestones.Progress`, and is None for a packed model. See `load` for errors.
+    The progress has the fields of `milestones.Progress`; it is None for a packed model. For errors, see `load`.
 
     Args:
         folder: The run folder or the unpacked model.
@@ -194,8 +194,8 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
     Args:
         run: The folder of a run, or settings.
-        tokenizer: A tokenizer trained on this corpus, or None to create one from the settings. It is ignored if `run`
-            is a folder, because a run has its own tokenizer.
+        tokenizer: A tokenizer trained on this corpus, or None to create a tokenizer from the settings. It is ignored if
+            `run` is a folder, because the folder contains the tokenizer.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.
@@ -206,17 +206,17 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
 
 def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Loads the corpus described by settings as a stream. Only `corpus.*` is read. See `load_dataset`."""
+    """Loads the corpus described by `corpus.*` as a stream; see `load_dataset`."""
     corpus = corpora.load(settings.corpus, tokenizer)
     return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
-    """Reads the common corpus of existing runs again, as a stream or by lines like the first run.
+    """Reads the corpus shared by existing runs again, in the form that the first run requires.
 
     Args:
         settings: The settings of the first run.
-        *folders: The folders of the runs.
+        *folders: The folders of the runs, all trained on the same corpus.
 
     Raises:
         BadInput: The text has changed since a run was started.

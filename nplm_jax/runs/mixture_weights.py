@@ -1,4 +1,4 @@
-"""Mixture weights from the command line or from a file of `nplm mix`."""
+"""Mixture weights from the command line or from a file written by `nplm mix`."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from nplm_jax.utils.untrusted import finite_numbers, read_json
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
-    """Returns the weights of the runs (float64, 1 x M), which sum to one.
+    """Returns one weight per run (float64, 1 x M); the weights sum to one.
 
     Args:
-        text: The value of --weights: empty for equal weights, numbers, or the path of a file of `nplm mix`.
+        text: The value of --weights: numbers, or the path of a file written by `nplm mix`; '' for equal weights.
         folders: The folders of the runs.
 
     Raises:
@@ -34,7 +34,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
 
 
 def _read_file(text: str, folders: Sequence[str]) -> list[float]:
-    """Reads the weights of the runs from a file of `nplm mix`, which identifies runs by their digests."""
+    """Reads the weights of the runs from a file written by `nplm mix`, which identifies runs by their digests."""
     models = read_json(expand('--weights', text)).get('models')
     try:
         learned = {str(model['digest']): float(model['weight']) for model in models or ()}
@@ -46,5 +46,10 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
     for folder, digest in zip(folders, digests):
         known = f'has no weight for the run {folder}; it has weights for {names}'
         require(digest in learned, '--weights', text, known)
-    require(len(learned) == len(folders), '--weights', text, f'has weights for {len(learned)} runs; list all: {names}')
+    require(
+        len(learned) == len(folders),
+        '--weights',
+        text,
+        f'has weights for {len(learned)} runs; give all of them: {names}',
+    )
     return [learned[digest] for digest in digests]

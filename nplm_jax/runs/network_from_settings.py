@@ -29,7 +29,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         settings: The settings.
         vocabulary: The vocabulary, or its size.
         platform: The platform of the training devices, for `StreamBody.on` and `resolve_auto`; None for the platform of
-            this process. The settings of a started run are already resolved.
+            this process.
 
     Raises:
         BadInput: The settings are invalid or incompatible with the vocabulary.
@@ -45,7 +45,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
     if settings.corpus.context == 'line':
-        allowed = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary, and a body over streams without lookback'
+        allowed = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; a body over streams must not have a lookback'
         takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
@@ -60,7 +60,7 @@ def check_scorer(body: Body, output: OutputLayer) -> None:
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
-    """Replaces the values in `AUTO` with the values for a platform."""
+    """Replaces the automatic values listed in `AUTO` with concrete values for a platform."""
     precision = precision_choice.native_precision
     choices: dict[str, Callable[[str], Any]] = {
         'model.precision': precision,

@@ -1,4 +1,4 @@
-"""Selection of the files of a finished run to include in a packed model."""
+"""Selection of the files of a finished run that belong in a packed model."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files to pack from a finished run, by their names in the packed model.
+    """Returns the files of a finished run to include in its packed model, by the names of the members.
 
     Args:
         folder: The folder of the run.

@@ -49,28 +49,28 @@ class _Contract(NamedTuple):
     plugin: Body | OutputLayer
 
     def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Returns the shapes of a function's result. Raises BadInput with the member's name if the function fails."""
+        """Returns the shapes of a function's result; raises BadInput with the member's name if the function fails."""
         with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
             return jax.eval_shape(function, *args)
 
     def require(self, member: str, found: Any, expected: Any, what: str = '') -> None:
-        """Raises BadInput unless a member returned a tree of the expected shapes."""
+        """Raises BadInput unless a member returned a tree with the expected shapes."""
         is_same = jax.tree.flatten(found) == jax.tree.flatten(expected)
-        problem = f'{type(self.plugin).__name__}.{member} must return {what}{expected}; it returned {found}'
+        problem = f'{type(self.plugin).__name__}.{member} must return {what}{expected}, but returned {found}'
         require(is_same, self.key, self.plugin.name, problem)
 
 
 def check_body(network: Network) -> BodyOutput:
-    """Checks the members of a body; see `validate`. Returns the shapes of its output in training."""
+    """Checks the members of a body and returns the shapes of its output in training; see `validate`."""
     body, V, key = network.body, network.vocabulary_size, jax.random.key(0)
     contract = _Contract('model.family', body)
     params = contract.trace('init', lambda: dict(body.init(key, V)))
-    contract.require('init', _describe(params), _describe(params, dtype='float32'), 'parameters ')
+    contract.require('init', _describe(params), _describe(params, dtype='float32'), 'the parameters ')
     C_VxM = params.get(EMBEDDING)
     M = 'M' if C_VxM is None or C_VxM.ndim != 2 else C_VxM.shape[1]
-    contract.require('init', _describe(C_VxM), f'float32[{V}, {M}]', f'{EMBEDDING}, ')
+    contract.require('init', _describe(C_VxM), f'float32[{V}, {M}]', f'{EMBEDDING} as ')
     state = contract.trace('start', lambda: body.start(_S))
-    contract.require(f'start({_S})', _describe(state), _describe(state, rows=_S), 'arrays with a row for each stream, ')
+    contract.require(f'start({_S})', _describe(state), _describe(state, rows=_S), 'arrays with one row per stream, ')
     widths = contract.trace('widths', lambda: {name: jnp.zeros(width) for name, width in body.widths.items()})
     for in_training in (False, True):
         T, lookback = (body.layout.bptt_length, body.layout.lookback) if in_training else (2, body.lookback)
@@ -82,7 +82,7 @@ def check_body(network: Network) -> BodyOutput:
         if body.scorer is LINEAR:
             expected = {name: f'float32[{_S}, {T}, {len(width)}]' for name, width in widths.items()}
             contract.require('features', _describe(output.features), expected, 'features S x T x D by output matrix, ')
-        contract.require('features', _describe(output.state), _describe(state), 'a state like that of start, ')
+        contract.require('features', _describe(output.state), _describe(state), 'a state with the shapes of start(), ')
         contract.require('features', _describe(output.penalty), 'float32[]', 'a penalty, ')
     return output
 
@@ -110,11 +110,13 @@ def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
     losses = contract.trace('loss', layer.loss, view, features, batch)
     contract.require('loss', _describe(losses), ('float32[]', 'float32[]'), 'the loss and the mean NLL, ')
     log_p_BxV = contract.trace('log_probabilities', layer.log_probabilities, params, features)
-    contract.require('log_probabilities', _describe(log_p_BxV), f'float32[{_S * T}, {V}]', f'B x V for B={_S * T}, ')
+    contract.require(
+        'log_probabilities', _describe(log_p_BxV), f'float32[{_S * T}, {V}]', f'an array B x V with B={_S * T}, '
+    )
     nll_B = contract.trace('nll', layer.nll, params, features, jax.ShapeDtypeStruct((_S * T,), jnp.int32))
-    contract.require('nll', _describe(nll_B), f'float32[{_S * T}]', f'B numbers for B={_S * T}, ')
+    contract.require('nll', _describe(nll_B), f'float32[{_S * T}]', f'an array of length B={_S * T}, ')
 
 
 def _describe(tree: Any, dtype: str = '', rows: int | None = None) -> Any:
-    """Describes the shapes of a tree, such as `float32[2, 5]`. `dtype` and `rows` replace the tree's own."""
+    """Describes the shapes of a tree, such as `float32[2, 5]`; `dtype` and `rows` replace the actual values."""
     return jax.tree.map(lambda x: f'{dtype or x.dtype}{[*x.shape] if rows is None else [rows, *x.shape[1:]]}', tree)

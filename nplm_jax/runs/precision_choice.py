@@ -1,4 +1,4 @@
-"""Precision of matrix products on this machine, measured once per process. Each run records it when it starts."""
+"""Choice of the precision of matrix products, measured once per process and recorded at the start of each run."""
 
 import functools
 import time
@@ -11,9 +11,9 @@ import numpy as np
 from nplm_jax.nn import Precision, default_platform, product_precision
 
 _PRECISIONS: tuple[Precision, ...] = ('float32', 'bfloat16')
-MARGIN = 1.3  # minimum speedup of bfloat16; on CPUs, the speedup is either smaller or a factor of two to four
+MARGIN = 1.3  # minimum speedup from bfloat16; on CPUs, the speedup is either lower or between 2 and 4
 ROUNDS = 7
-SHAPE = 256, 128, 4096  # examples, inputs and words of a product of the output layer, which takes a few milliseconds
+SHAPE = 256, 128, 4096  # examples, inputs and words of an output layer whose product takes a few milliseconds
 
 
 def native_precision(platform: str | None = None) -> Precision:
@@ -43,7 +43,7 @@ def measure(clock: Callable[[], float] = time.process_time) -> Precision:
 
 
 def _product(precision: str) -> Callable[[], jax.Array]:
-    """Returns a compiled function that multiplies matrices of a precision and sums in float32."""
+    """Returns a compiled function that multiplies two matrices of the given precision and accumulates in float32."""
     S, D, V = SHAPE
     device = jax.local_devices(backend='cpu')[0]
     factors = [jax.device_put(np.ones(shape, jnp.dtype(precision)), device) for shape in ((S, D), (D, V))]

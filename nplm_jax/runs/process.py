@@ -21,7 +21,7 @@ def set_up_process(all_cores: bool = False) -> None:
     Pins the JAX settings that affect results, silences Orbax, and enables the persistent compilation cache.
 
     Args:
-        all_cores: Whether each CPU core becomes a device, unless JAX_NUM_CPU_DEVICES sets their number.
+        all_cores: Whether to make each CPU core a JAX device. JAX_NUM_CPU_DEVICES, if set, takes precedence.
     """
     jax_settings.pin()
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
@@ -34,5 +34,5 @@ def set_up_process(all_cores: bool = False) -> None:
 
 
 def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:
-    """Formats a warning as Python does, except that a DiscountWarning is one line without source code."""
+    """Formats a warning as Python does, but formats a DiscountWarning as one line without source code."""
     return f'{message}\n' if category is DiscountWarning else _FORMAT(message, category, *where, **options)

@@ -13,13 +13,15 @@ from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
-_MAX_AVERAGED = 2**20  # at this number of updates, rounding changes the weight of an update in the average by 1%
+_MAX_AVERAGED = (
+    2**20
+)  # beyond this number of updates, rounding changes an update's weight in the average by more than 1%
 
 
 def make_program(
     settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
 ) -> Program:
-    """Returns the program of a run. Runs that differ only in their seed and in `Rule.traced` have equal programs."""
+    """Returns the program of a run, which is the same for runs that differ only in their seed and `Rule.traced`."""
     total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
     return Program(
         network=network,
@@ -37,7 +39,7 @@ def make_program(
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
     """Returns the parameters whose rows are divided over devices, with their padding values; see `MeshSharding`.
 
-    C is excluded, even if it is tied, because every device reads arbitrary rows of C.
+    C is excluded, even with weight tying, because every device reads arbitrary rows of C.
     """
     names = (name for name in network.tables.words if name != EMBEDDING)
     return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in names)
@@ -56,19 +58,23 @@ def updates_rows(settings: Settings) -> bool:
 
 
 def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Returns the schedule. Raises BadInput if the batch, the warm-up or the number of epochs is too large."""
+    """Returns the schedule of a run; raises BadInput if the batch, the warm-up or the number of epochs is too large."""
     batch_size = settings.train.batch_size
     allowed = f'must be {len(train):,} or less, the number of training words (corpus.train below 1 is a fraction)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
     total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
-    require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
+    require(
+        total < 2**31, 'train.epochs', settings.train.epochs, f'must result in fewer than 2**31 updates, not {total:,}'
+    )
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     share, allowed = settings.train.average_start, 'must be 0 if train.average=0'
     require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
     average = settings.train.average
     num_averaged = min(total - average_start(settings, total), 1 / max(1 - average, 1e-9))  # at most 1 without averages
-    allowed = f'must be 0: float32 averages cannot hold {num_averaged:,.0f} updates (limit: {_MAX_AVERAGED:,})'
+    allowed = (
+        f'must be 0, because a float32 average of {num_averaged:,.0f} updates is inexact (limit: {_MAX_AVERAGED:,})'
+    )
     require(num_averaged <= _MAX_AVERAGED, 'train.average', average, allowed)
     return Schedule(
         steps_per_epoch=per_epoch,

@@ -2,7 +2,7 @@
 
 A text is divided into chunks of a fixed number of words. Each task reads the file of a chunk, which includes the
 context before the chunk, and writes the results for each line. Each worker process loads the model once, from the
-folders of its runs. The files are kept in the folder `scores` of the cache until the results are read.
+folders of its runs. The files stay in the cache, in the folder `scores`, until the results have been read.
 
 Dims: T words of a stream, B contexts, N words of a context.
 """
@@ -48,7 +48,7 @@ LinesFunction = Callable[..., Sequence[Arrays]]
 
 
 class Source(NamedTuple):
-    """The source from which workers load a model.
+    """The information that workers need to load a model.
 
     Attributes:
         folders: The folders of the runs.
@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[str], weights: Sequence[float] = ()) -> Self:
-        """Returns the source for the model of a run, or for a mixture of several runs."""
+        """Returns the information for loading the model of a run, or the mixture of several runs."""
         folders = tuple(catalog.expand_run(run).absolute() for run in runs)
         return cls(folders, tuple(weights), tuple(plugins.allowed()), _digest(folders))
 
@@ -74,9 +74,9 @@ def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> 
 
     Args:
         model: Any language model.
-        function: A module-level function, or a `functools.partial` of one. It returns arrays for each line. Their axes,
-            except the last, must have the same sizes for all lines.
-        *lists: Lists of arrays with one element per line. The first list contains the words.
+        function: A module-level function, or a `functools.partial` of one. It returns a sequence of arrays for each
+            line. All axes of these arrays except the last must have the same sizes for all lines.
+        *lists: Lists of arrays with one array per line. The first list contains the words.
 
     Raises:
         BadInput: The workers are lost, or a worker cannot access the runs.
@@ -141,9 +141,9 @@ class RemoteModel(LanguageModel):
 
     @contextlib.contextmanager
     def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
-        """Yields the result files of the chunks, computed now or by an earlier interrupted process.
+        """Yields the result files of the chunks, and reuses results of an earlier process that was interrupted.
 
-        The files are removed unless the block raises an exception.
+        The files are removed at the end of the block, unless the block raises an exception.
         """
         source = self._source()
         digest = hashlib.sha256(pickle.dumps((source, function)))
@@ -173,7 +173,7 @@ def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: 
 
 @functools.lru_cache(1)
 def _load(source: Source) -> LanguageModel:
-    """Loads a model. Raises BadInput unless this process sees the same files and has the same version of JAX."""
+    """Loads a model; raises BadInput unless this process sees the same files and has the same version of JAX."""
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():

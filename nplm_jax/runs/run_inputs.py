@@ -1,8 +1,8 @@
 """Record of a run's inputs in its folder.
 
-The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files on which
-the model depends. The copies are named after their config keys. Inputs are compared with the record whenever the run is
-started or its text is read again. The processes of a run also compare their inputs with each other.
+The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files that the
+model needs. Each copy is named after its config key. Inputs are compared with the record whenever the run is started or
+its text is read again. The processes of a distributed run also compare their inputs.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ TEXT = 'text'  # key of the text's digest; other digests are keyed by config key
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:
-    """Returns the SHA-256 of each corpus file by path, or None if a plug-in returns the corpus.
+    """Returns the SHA-256 digest of each corpus file, by path; None if a plug-in provides the corpus.
 
     Raises:
         BadInput: A file is missing or unreadable.
@@ -40,7 +40,7 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of the files and plug-ins of a run by config key. Missing files have the digest ''."""
+    """Returns the SHA-256 digests of a run's files and plug-ins, by config key; '' for missing files."""
     paths = config_lib.user_files(settings)
     if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps a copy of the file with the vocabulary
         paths['corpus.tokens'] = name
@@ -55,7 +55,7 @@ def teacher_of(settings: Settings) -> str:
 
 
 def teacher_digest(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of the teachers' files with the key `output.teacher`, or '' if a teacher is missing."""
+    """Returns a digest of the teachers' files under the key `output.teacher`; '' if a teacher is missing."""
     if not (value := teacher_of(settings)):
         return {}
     try:
@@ -66,9 +66,9 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 
 
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
-    """Returns the SHA-256 of the modules of plug-ins, by config key; see `plugins.digest`.
+    """Returns the SHA-256 digests of the modules of plug-ins, by config key; see `plugins.digest`.
 
-    Modules of installed packages are skipped, because these packages may be upgraded, as JAX may be.
+    Modules of installed packages are skipped, because users may upgrade them, like JAX, during a run.
 
     Args:
         settings: The settings of a run.
@@ -81,7 +81,7 @@ def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.C
 
 
 def text_digest(data: Dataset) -> dict[str, str]:
-    """Returns the SHA-256 of a text's words, vocabulary and splits, with the key TEXT."""
+    """Returns the SHA-256 digest of a text's words, vocabulary and splits, under the key TEXT."""
     return {TEXT: encoding.identity(data)}
 
 
@@ -102,8 +102,8 @@ def record_inputs(
         settings: The settings of the run.
         data: The text of the run.
         files: The result of `text_files` before the text was read; None for a text that was not read from files.
-        digests: The digests returned by `text_digest` and by `model_digests`, which is called before the model is
-            created. If None, the digests of the current files are used.
+        digests: The results of `text_digest` and of `model_digests`, which must be called before the model is created.
+            If None, the digests are computed from the current files.
 
     Raises:
         BadInput: The run was started on a different text or with different files, or the folder is not writable.
@@ -134,13 +134,13 @@ def record_inputs(
 
 
 def refuse_changes(folder: pathlib.Path, difference: str) -> None:
-    """Raises BadInput that suggests another folder, unless `difference` is empty."""
+    """Raises a BadInput that gives the difference and suggests another folder, unless `difference` is empty."""
     if difference:
         raise BadInput('--workdir', f'{difference}; {give_another(folder)}', value=folder)
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Describes the first input that differs from the record of a run. Returns '' if none does or nothing was trained.
+    """Describes the first input that differs from the record of a run; '' if all agree or the run has not trained.
 
     Args:
         folder: The folder of the run.
@@ -185,11 +185,11 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
     """Compares the inputs of all processes of a run. Every process must call this function.
 
     Args:
-        settings: The settings, equal in all processes.
+        settings: The settings, which are the same in all processes.
         digests: The digests of the inputs of this process, by key.
 
     Raises:
-        BadInput: The text or a file of this process differs from that of the first process.
+        BadInput: This process and the first process read different texts or files.
     """
     for key, (here, there) in multihost.differences_from_primary(digests).items():
         if key == TEXT:

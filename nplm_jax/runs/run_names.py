@@ -16,7 +16,7 @@ _MAX_IN_NAME = 40  # maximum characters per value in a folder name
 def safe_folder_name(name: str) -> str:
     """Returns a folder name of ASCII letters, digits, dots, hyphens and underscores.
 
-    If any characters were replaced, the name ends in a digest, which keeps it unique.
+    If any characters are replaced, a digest of the original name is appended, which keeps the result unique.
 
     Examples:
         >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
@@ -34,11 +34,12 @@ def _short_digest(text: str) -> str:
 def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
     """Returns the default name of a run folder: the config name and the overridden keys, such as `brown-mlp9__h_50`.
 
-    The name of the user's file replaces `text` in the config name: `novel__h_50` for corpus.path=/home/me/novel.txt.
+    If the corpus is a user's file, its name replaces `text` in the config name. For example, the name is `novel__h_50`
+    for corpus.path=/home/me/novel.txt.
 
     Args:
         config: The config of the run.
-        overrides: Flattened key -> value, for keys set on the command line.
+        overrides: The values set on the command line, by flattened key.
         minutes: The value of `--minutes`, or None.
     """
     name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
@@ -54,12 +55,12 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: floa
 
 
 def run_name(overrides: Mapping[str, Any]) -> str:
-    """Formats overridden keys and values as part of a folder name: `h_50__seed_2`.
+    """Formats overridden keys and values as part of a folder name, such as `h_50__seed_2`.
 
-    Only the last part of a key is used, unless two keys share it. Only the last part of a path is used.
+    Keys are shortened to their last part unless two keys share this part. Paths are also shortened to their last part.
 
     Args:
-        overrides: Flattened key -> value.
+        overrides: The overridden values, by flattened key.
     """
     last_parts = [key.rpartition('.')[2] for key in overrides]
     parts = []
@@ -73,7 +74,7 @@ def run_name(overrides: Mapping[str, Any]) -> str:
 
 
 def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the `run_name` of each point of a sweep, with a digest if different points would have the same name."""
+    """Returns the `run_name` of each sweep point; appends a digest if different points would have the same name."""
     names = [run_name(overrides) for overrides in all_overrides]
     digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
     alike: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""The session of a run: its folder, corpus, training and results while a process works on it."""
+"""Sessions, which hold the folder, corpus, training and results of a run while a process works on it."""
 
 import contextlib
 import dataclasses
@@ -53,9 +53,9 @@ class RunSession:
         folder: The folder of the run.
         command: The command line to record in results.json.
         corpus: The corpus.
-        num_batched: The number of runs that train together.
+        num_batched: The number of runs that are trained together.
         started: The start time (time.perf_counter()).
-        source: Commit, versions and device, recorded at the start because the repository may change during training.
+        source: The commit, versions and device, recorded at the start because the code may change during training.
         results: The content of results.json; None until the run is finished.
         training_run: The constants of training; None for a count-based or a finished run.
         store: The checkpoints; None in a process that does not write them.
@@ -76,7 +76,7 @@ class RunSession:
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
-        """The corpus in the form that the run reads."""
+        """The corpus in the form that the run requires."""
         return self.corpus.read(self.settings, self.folder)
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
@@ -86,11 +86,11 @@ class RunSession:
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
-        """Evaluates the model, writes results.json and prints the table. Does nothing except in the first process.
+        """Evaluates the model, writes results.json and prints the table, all in the first process only.
 
         Args:
             trained: The result of training; None for a count-based or a finished run.
-            shown: Notes that were already printed and are not repeated. The notes of this run are added to the set.
+            shown: Notes that were printed by earlier runs and are not repeated. The notes of this run are added.
 
         Returns:
             The content of `results.json` in the first process, and an empty dictionary in other processes.
@@ -111,7 +111,7 @@ class RunSession:
         return self.results
 
     def _trained(self, run: TrainingRun, progress: Progress) -> dict[str, Any]:
-        """Returns the entries of results.json about training."""
+        """Returns the entries of results.json that describe training."""
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, rate = run.program.network, progress.step * run.program.batch_size / progress.train_seconds
         return {
@@ -132,7 +132,7 @@ class RunSession:
         }
 
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
-        """Estimates the count-based model. Returns it with the entries of results.json about estimation."""
+        """Estimates the count-based model; returns the model and the entries of results.json about estimation."""
         started = time.perf_counter()
         model = estimation.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
@@ -141,7 +141,7 @@ class RunSession:
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
     def _evaluate(self, trained: Trained | None) -> dict[str, Any]:
-        """Returns the content of results.json. Prints sample predictions if the text is small."""
+        """Returns the content of results.json, and prints sample predictions if the text is small."""
         data, settings = self.data, self.settings
         model: LanguageModel
         if (run := self.training_run) and trained:
@@ -181,7 +181,7 @@ def open_session(
         folder: The folder of the run, accessed only by the first process.
         command: The command line to record in results.json.
         corpus: The corpus.
-        num_batched: The number of runs that train together.
+        num_batched: The number of runs that are trained together.
 
     Yields:
         The session, with `results` if the run is finished.
@@ -236,10 +236,10 @@ def open_session(
 
 
 def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
-    """Describes how the text or a model file differs from the record of a run. Returns '' if nothing differs.
+    """Describes how the text or a model file differs from the record of a run; '' if nothing differs.
 
-    The words of the text are read only if the digests of its files differ. If the text is missing, a note on stderr
-    says that it was not compared.
+    The words of the text are read only if the digests of its files differ. If the text is missing, it is not compared,
+    and a note on stderr says so.
 
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.
@@ -263,7 +263,7 @@ def _postprocessing(progress: Progress) -> dict[str, Any]:
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
-    """Returns the keys that the network lowered to fit a small vocabulary, with their new values."""
+    """Returns the new values of keys that were lowered to suit a small vocabulary."""
     used = {key.name: key.value for key in list_keys(network.output, 'output.')}
     now = config_lib.to_flat(settings)
     return {key: value for key, value in used.items() if value != now[key]}

@@ -10,13 +10,14 @@ from nplm_jax.runs.loading import load_stream
 
 
 class SharedCorpus:
-    """A corpus and its interpolated trigrams, shared by runs on the same text.
+    """A corpus that runs on the same text share, with its interpolated trigrams.
 
-    The corpus can be read as a stream or by lines, and each form has a trigram. All of them are created on first use.
+    The corpus can be read as a stream or by lines, and there is a trigram for each form. Corpora and trigrams are
+    created on first use.
     """
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
-        """Creates the object from settings, of which only `corpus.*` is read, or from a loaded corpus."""
+        """Wraps a loaded corpus, or loads the corpus described by `corpus.*` in the settings."""
         self._settings = settings
         self._data = data
         self._by_lines: dataset.Dataset | None = None
@@ -36,14 +37,14 @@ class SharedCorpus:
         return load_stream(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
-        """Returns the corpus in the form that a run reads: as a stream or by lines."""
+        """Returns the corpus in the form that a run requires: as one stream, or divided into lines."""
         if not estimation.reads_lines(settings, self.data):
             return self.data
         self._by_lines = self._by_lines or estimation.read(settings, self.data, folder)
         return self._by_lines
 
     def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
-        """Returns the trigram of the paper's mixtures and its context bins for a corpus returned by `read`."""
+        """Returns the trigram of the paper's mixtures and its context bins; `data` is a corpus returned by `read`."""
         if data.by_lines not in self._trigrams:
             self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
         return self._trigrams[data.by_lines]

@@ -1,4 +1,4 @@
-"""Handling of SIGINT and SIGTERM as a request to stop during training and as an exception otherwise.
+"""Handling of SIGINT and SIGTERM, which request a stop during training and raise an exception otherwise.
 
 This module does not import JAX, because launch.py catches `Terminated` before JAX is imported.
 """
@@ -20,8 +20,8 @@ class Terminated(BaseException):
 def raise_on_sigterm() -> None:
     """Makes SIGTERM raise Terminated, just as Ctrl-C raises KeyboardInterrupt.
 
-    Python drops exceptions raised inside some callbacks, such as the garbage collector's. In that case, the signal is
-    sent again 0.1 s later.
+    Python ignores exceptions raised in some callbacks, such as callbacks of the garbage collector. In that case, the
+    process sends the signal to itself again 0.1 s later.
     """
 
     def terminate(_number: int, _frame: object) -> NoReturn:
@@ -40,10 +40,10 @@ def raise_on_sigterm() -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], int]]:
-    """Turns the first SIGINT or SIGTERM into a request to stop. A second signal has its usual effect.
+    """Converts the first SIGINT or SIGTERM within the block to a request to stop; a second signal acts as usual.
 
     Yields:
-        A function that returns the number of the received signal, or 0.
+        A function that returns the number of the received signal, or 0 if no signal was received.
     """
     requests: list[int] = []
     former: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Spelling models for words outside a run's vocabulary. Each is a run over characters in a subfolder of the run."""
+"""Spelling models for words outside a run's vocabulary, trained as character-level runs in a subfolder of the run."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # maximum number, which determines the number of passes over the words
-# A small window network over characters, given by its differences from the defaults.
+UPDATES = 20_000  # maximum number of updates, from which the number of passes over the words is computed
+# Settings of a small window network over characters that differ from the defaults.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
     'model.m': 24,
@@ -38,7 +38,7 @@ class RareWords(NamedTuple):
     Attributes:
         settings: The settings of the run.
         vocabulary: The vocabulary of the run.
-        words: Split -> all occurrences of words outside the vocabulary, in text order.
+        words: All occurrences of words outside the vocabulary in text order, by split.
     """
 
     settings: Settings
@@ -50,7 +50,7 @@ def read_rare_words(folder: Path) -> RareWords:
     """Reads the words outside the vocabulary of a run from its corpus.
 
     Raises:
-        BadInput: The folder has no run, its text has changed, or a split has no word outside the vocabulary.
+        BadInput: The folder contains no run, its text has changed, or a split has no word outside the vocabulary.
     """
     folder = catalog.find_run(folder)  # not the cached folder of a packed model
     settings = workdir.read_settings(folder)
@@ -70,7 +70,7 @@ def read_rare_words(folder: Path) -> RareWords:
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
     """Raises BadInput if the tokens of a run are subwords, characters or bytes."""
     kind = words.tokenizer.kind
-    problem = f'corpus.tokens={kind} has no unknown words, so a spelling model is not needed'
+    problem = f'needs no spelling model, because no word is unknown with corpus.tokens={kind}'
     require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
 
 
@@ -79,7 +79,7 @@ def train(
 ) -> Spelling:
     """Trains a spelling model for the words outside a run's vocabulary, or resumes its training.
 
-    The network learns from each occurrence of a word in the training text, because P(spelling | <rare>) is the
+    The network is trained on every occurrence of a word in the training text, because P(spelling | <rare>) is the
     probability of an occurrence, not of a type. The output is an ordinary run in the subfolder SPELLING.
 
     Args:
@@ -90,7 +90,7 @@ def train(
         changes: Values by flattened key that override NETWORK.
 
     Raises:
-        BadInput: The folder has another spelling model.
+        BadInput: The folder contains a spelling model with other settings.
         training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
@@ -102,10 +102,10 @@ def train(
 def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
-    """Returns the settings and the character corpus of the spelling model that `train` trains.
+    """Returns the settings and the character corpus with which `train` trains the spelling model.
 
     Raises:
-        BadInput: A key in `changes` is invalid, or the character model reads an unlimited number of characters.
+        BadInput: A key in `changes` is invalid, or the context of the character model is unlimited.
     """
     changes = changes or {}
     name = f'{rare.settings.name}-{catalog.SPELLING}'
@@ -134,7 +134,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(names, 'no spelling model for words outside the vocabulary; run nplm spell RUN to train one')
+        raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
     loaded = loading.load(run_folder / catalog.SPELLING)
     return Spelling(loaded.model, loaded.vocabulary, workdir.read_vocabulary(run_folder))
 

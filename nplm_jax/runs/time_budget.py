@@ -1,10 +1,10 @@
-"""Choice of a network for a text, a machine and a time budget, as in `nplm train --minutes`.
+"""Choice of a network for a text, a machine and a time budget, as required by `nplm train --minutes`.
 
 The function `network(width, passes, words)` of a config file returns the config keys of the best known network for a
-width, a number of passes and a number of training words. The program times updates of several widths and picks the
-widest network that fits into the time. A network fits if it can be trained on WORDS_PER_SQUARE * width**2 words in at
-most MAX_PASSES passes, and on every training word at least once. For texts of fewer than MIN_WORDS training words, the
-program picks a 5-gram.
+width, a number of passes and a number of training words. The program times updates of networks of several widths and
+picks the widest network that fits into the time. A network fits if it can be trained on WORDS_PER_SQUARE * width**2
+words in at most MAX_PASSES passes, and on every training word at least once. If the text has fewer than MIN_WORDS
+training words, the program picks a 5-gram model.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Choice:
     Attributes:
         minutes: The requested minutes of training.
         keys: The chosen values by flattened key, without the keys that the user typed.
-        reasons: Lines of text that give the measurements and the reasons for the choice.
+        reasons: Lines of text that report the measurements and explain the choice.
     """
 
     minutes: float
@@ -65,7 +65,7 @@ def load_network(path: str) -> Network:
 
 
 def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
-    """Raises BadInput unless the minutes are positive and compatible with the typed keys."""
+    """Raises BadInput unless `minutes` is positive and compatible with the keys that the user typed."""
     is_allowed = _is_number(minutes) and 0 < minutes < math.inf
     require(is_allowed, '--minutes', minutes, 'must be a positive number')
     for key in _LENGTH:
@@ -78,9 +78,9 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
 
 
 def check_preset(file: str) -> None:
-    """Raises BadInput if the value of --config names a preset whose model `--minutes` would replace.
+    """Raises BadInput if --config names a preset whose model --minutes would replace.
 
-    The value may name components, such as a body or an optimizer, and presets that only change the corpus.
+    Components, such as a body or an optimizer, and presets that change only the corpus are allowed.
     """
     path, _, words = file.partition(':')
     if not words:
@@ -105,7 +105,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         network: See `load_network`.
 
     Raises:
-        BadInput: The run was started with other minutes or without minutes, or the record is damaged.
+        BadInput: The run was started with another value of --minutes or without it, or the record is damaged.
     """
     path = folder / MINUTES
     if not workdir.has_trained(folder):
@@ -119,7 +119,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     except (AttributeError, TypeError, BadInput):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, as when the run in {folder} was started; or choose another --workdir'
+    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or use another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -133,7 +133,7 @@ def _are_lines(values: Any) -> bool:
 
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
-    """Returns whether `choose` could have chosen these keys. Rejects other components, such as plug-ins."""
+    """Returns whether `choose` could have chosen these keys, which excludes other components such as plug-ins."""
     length = dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 1)
     for known in ({**network(WIDTHS[0], 1, 1), **length}, _FIVE_GRAM):
         names = {key: value for key, value in keys.items() if isinstance(value, str)}
@@ -168,7 +168,7 @@ def choose(
         folder: The folder of the run.
 
     Raises:
-        BadInput: The minutes are too few for one pass, or the typed keys are invalid.
+        BadInput: The time is too short for one pass over the text, or a key that the user typed is invalid.
     """
     words = len(data.train)
     if words < MIN_WORDS:
@@ -215,7 +215,7 @@ def choose(
 def config_for_budget(
     config: ConfigDict, file: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
-    """Returns the config for a time budget, and the corpus. A restarted run keeps its recorded choice.
+    """Returns the config for a time budget, and the corpus; a restarted run keeps its recorded choice.
 
     Args:
         config: The config, with the typed keys.

@@ -25,17 +25,17 @@ def train(
     minutes: float | None = None,
     plugins: Sequence[str] = (),
 ) -> LoadedModel:
-    """Trains or estimates a model and evaluates it, like `nplm train`. Shows the learning curve in notebooks.
+    """Trains or estimates a model and evaluates it, like `nplm train`; shows the learning curve in notebooks.
 
     Args:
         config: A config and a preset, such as `brown:mlp9`; the path of a config file; or a ConfigDict.
         workdir: The output folder. The default is a folder in `runs/` named after the config and the changed keys.
-            Repeating the call resumes a stopped run and returns a finished one without training.
+            Repeating the call resumes a stopped run, or returns a finished run without training.
         changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
         minutes: The time budget in minutes, for which a network is chosen; see `time_budget`. Requires the name or path
             of a config that defines `network`, such as `text` or `brown`.
-        plugins: Modules that may be imported in addition to those in the config. The models in `output.teacher` may
-            require them.
+        plugins: Modules that may be imported in addition to the modules in the config, for example because a model in
+            `output.teacher` requires them.
 
     Returns:
         The trained model with its `folder` and its `results`; see `nplm_jax.load`.

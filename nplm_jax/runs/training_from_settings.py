@@ -26,7 +26,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     Args:
         settings: The settings of the run.
         data: The corpus.
-        teachers: The models named by `output.teacher`, over the same vocabulary.
+        teachers: The models named by `output.teacher`, which have the same vocabulary as the run.
 
     Raises:
         BadInput: The settings are incompatible with the data or the devices.
@@ -57,7 +57,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
 
 
 def make_sharding(settings: Settings) -> sharding.MeshSharding:
-    """Returns the sharding of the microbatches of a run. Does not require data.
+    """Returns the sharding of a run's microbatches, which depends only on its settings.
 
     Args:
         settings: The settings of the run.

@@ -1,4 +1,4 @@
-"""Selection of the widest network that can be trained in a given time on this machine."""
+"""Selection of the widest network that can be trained on this machine in a given time."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ _STRETCH = 1.05  # factor by which training may exceed the time to complete the 
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows like width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _CALIBRATION_COST = 1.2  # per word, relative to scoring a word; measured on 50,000 words
-_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number, and maximum share of the time
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and their maximum share of the time
 
 
 class Timing(NamedTuple):
@@ -58,17 +58,17 @@ class Plan(NamedTuple):
 
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> ConfigDict:
-    """Returns a config with the chosen and the typed keys. Drops chosen keys that the components do not have."""
+    """Returns a config with the chosen and the typed keys; drops chosen keys that the components do not have."""
     values = flatten(config)
     with config_lib.trusting(values):
         return config_lib.to_config(config_lib.settle(values, {**keys, **typed}, given=typed.keys()))
 
 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
-    """Returns a `network` that does not set `optimizer.*` if the user typed another optimizer.
+    """Returns a function `network` that does not set `optimizer.*` if the user typed another optimizer.
 
-    The learning rate of `network` would not suit that optimizer, because learning rates of different optimizers differ
-    by orders of magnitude.
+    The learning rates of different optimizers differ by orders of magnitude, so the learning rate of `network` would
+    not suit another optimizer.
     """
 
     def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:
@@ -92,7 +92,7 @@ class Budget:
         network: See `load_network`.
         data: The text.
         folder: The folder of the run.
-        timings: Width -> timing.
+        timings: The timing of each width.
     """
 
     config: ConfigDict
@@ -111,7 +111,7 @@ class Budget:
 
     @functools.cached_property
     def batch_size(self) -> int:
-        """Words per update."""
+        """The number of words per update."""
         return self.settings(self.widths[0]).train.batch_size
 
     def updates(self, passes: int) -> int:
@@ -124,11 +124,11 @@ class Budget:
         return self.updates(MAX_PASSES)
 
     def settings(self, width: int) -> Settings:
-        """Returns the settings of the network of a given width for one pass."""
+        """Returns the settings for training a network of a given width for one pass."""
         return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def plan(self, width: int) -> Plan:
-        """Returns the updates and validations that fit into the budget, estimated from the nearest timed width."""
+        """Estimates the updates and validations that fit into the budget, based on the nearest width that was timed."""
         timed = min(self.timings, key=lambda w: abs(w - width))
         speed, settings = self.timings[timed], self.settings(timed)
         update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
@@ -147,7 +147,7 @@ class Budget:
         return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 
     def choose_width(self) -> int:
-        """Times several widths. Returns the largest that fits into the budget, or the smallest if none does."""
+        """Times networks of several widths; returns the largest width that fits, or the smallest if no width fits."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
@@ -160,7 +160,7 @@ class Budget:
 
 
 def num_valid_words(settings: Settings, data: Dataset) -> int:
-    """Returns the number of words that each validation during training scores."""
+    """Returns the number of words that are scored in each validation during training."""
     return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
 
 
@@ -193,6 +193,6 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             begun = time.perf_counter()
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
-    # A brief slowdown does not skew the median.
+    # Use the median, because a brief slowdown of the machine does not affect it.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
     return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)

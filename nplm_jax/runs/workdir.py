@@ -62,8 +62,8 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. They may differ from the recorded settings in `parallel.*` and in keys that
-            have the value in AUTO. A run that has not trained yet may restart with any settings.
+        settings: The settings of the run. They may differ from the recorded settings in `parallel.*` and in keys with
+            automatic values (AUTO). A run that has not trained yet may be restarted with any settings.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be created or used.
@@ -72,7 +72,7 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
-            # Files that a killed start may have left behind.
+            # A process that was killed at the start may have left these files behind.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *user_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is neither empty nor a run folder; choose another folder', value=folder)
@@ -85,7 +85,7 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
-    # `pin_auto_values` uses the recorded values of keys that have the value in AUTO.
+    # For keys with automatic values, `pin_auto_values` uses the recorded values.
     different = [k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))]
     if different:
         differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
@@ -105,10 +105,10 @@ def has_trained(folder: pathlib.Path) -> bool:
 
 
 def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Replaces the values in AUTO with the recorded values of a started run, or with those for this machine.
+    """Replaces the automatic values in AUTO with the values recorded by a started run, or with values for this machine.
 
-    All processes use the values of the first process. Restarted runs keep the values of the machine on which they were
-    started, which preserves their numerics. Every process must call this function.
+    All processes use the values of the first process. A restarted run keeps the values of the machine on which it was
+    started, so its numerics do not change. Every process must call this function.
 
     Args:
         folder: The folder of the run.
@@ -136,7 +136,7 @@ def give_another(folder: pathlib.Path) -> str:
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
-    """Reads the settings of the run in `folder`. Paths of the user's files refer to the copies in the folder.
+    """Reads the settings of the run in `folder`; paths of user files are replaced by the paths of their copies.
 
     Raises:
         BadInput: config.json is missing or damaged.
@@ -178,7 +178,7 @@ def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
 
 
 def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
-    """Reads a JSON file of a run folder. Raises BadInput, with `remedy` at the end, if the file is damaged."""
+    """Reads a JSON file of a run folder; if it is damaged, raises BadInput with `remedy` at the end of the message."""
     try:
         return read_json(path)
     except BadInput as error:
@@ -187,7 +187,7 @@ def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
 
 @contextlib.contextmanager
 def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
-    """Checks and locks the folder of a run. Deletes a new folder at the end if nothing was written to it.
+    """Checks and locks the folder of a run; at the end of the block, deletes a new folder that is still empty.
 
     Raises:
         BadInput: See `ensure_folder` and `locked`.
@@ -205,7 +205,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the folder for this process. If the file system supports locks, the lock always ends with the process.
+    """Locks a folder within the block. On file systems that support locks, the lock also ends with the process.
 
     Args:
         folder: An existing run folder.
@@ -227,7 +227,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def describe_failure(error: OSError, folder: pathlib.Path) -> str:
-    """Describes a failure in the folder of a run. Returns '' for errors from elsewhere, such as from a plug-in."""
+    """Describes a failure to use the folder of a run; '' if the error has another source, such as a plug-in."""
     if isinstance(error, Resumable):
         return str(error)
     files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
@@ -240,7 +240,7 @@ def describe_failure(error: OSError, folder: pathlib.Path) -> str:
 def check_config(settings: Settings) -> None:
     """Compares the settings of all processes of a run. Every process must call this function.
 
-    Paths of texts may differ between machines and are skipped. The function `check_inputs` compares the texts.
+    Paths of texts are skipped, because they may differ between machines. `check_inputs` compares the texts instead.
 
     Args:
         settings: The settings of this process.

@@ -11,7 +11,7 @@ _MAX_LISTED = 3  # maximum number of list items in a message
 
 
 class BadInput(ValueError):
-    """Invalid user input. The message is one printable line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
+    """An error caused by invalid user input. Its message is one line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
 
     Attributes:
         key: The name of the input: a config key, a flag, a file or a function argument.
@@ -36,11 +36,11 @@ class BadInput(ValueError):
 
 
 class Resumable(OSError):
-    """A failure of a disk, database or job. Running the same command again resumes from the saved state."""
+    """A failure of a disk, database or job after which the same command resumes from the saved state."""
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss, a gradient or a parameter is not finite."""
+    """An error raised because a loss, a gradient or a parameter is not finite."""
 
 
 def first_line(error: BaseException) -> str:
@@ -58,12 +58,12 @@ def status(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the host or a device ran out of memory. XLA reports this only in the error message."""
+    """Returns whether an error means that the host or a device ran out of memory; XLA says so only in the message."""
     return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Removes the middle of a text longer than `limit` characters, at word boundaries if possible.
+    """Removes the middle of a text that is longer than `limit` characters, at word boundaries if possible.
 
     Examples:
         >>> shorten('one two three four five six', 20)

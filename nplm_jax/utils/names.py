@@ -1,4 +1,4 @@
-"""Validation of names, with suggestions for misspelled ones."""
+"""Validation of names, with suggestions for misspelled names."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from nplm_jax.utils.errors import require
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
-    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the most similar one.
+    """Raises BadInput unless `value` is an allowed name; the message lists the names and suggests a similar name.
 
     Args:
         key: The name of the config key, flag or argument.
         value: The value.
         allowed: The allowed names.
         more: A description of other allowed values, such as `, or a path`, to append to the list of names. The caller
-            has to check for these values.
+            must check for these values.
     """
     names = list(allowed)
     shown = list(map(str, names))

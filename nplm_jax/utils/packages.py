@@ -47,7 +47,7 @@ def package_digest(*folders: str) -> str:
     """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
 
     Args:
-        *folders: The folders of the package to include (default: all).
+        *folders: The folders whose source to include; by default, all folders of the package.
     """
     root = pathlib.Path(__file__).parents[1]
     versions = [_version(name) for name in ('numpy', 'regex', 'tokenizers', 'sentencepiece')]

@@ -27,7 +27,7 @@ ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
+    """Reads a regular file; rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -50,7 +50,7 @@ def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
 
 @contextlib.contextmanager
 def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
-    """Opens a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
+    """Opens a regular file; rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -115,7 +115,7 @@ def decode(name: str, data: bytes) -> str:
 
 
 def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes blocks of UTF-8 text and drops the byte-order mark. A character may span two blocks.
+    """Decodes blocks of UTF-8 text and drops the byte-order mark; a character may span two blocks.
 
     Args:
         name: The key in error messages.
@@ -141,7 +141,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields (line number, line) for each line of a UTF-8 file. Numbers start at 1, and lines keep their endings.
+    """Yields the number of each line of a UTF-8 file, starting at 1, and the line with its line ending.
 
     Raises:
         BadInput: The file cannot be read or is not text. The key names the file and line.
@@ -150,7 +150,7 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Decodes `data` and yields its lines, numbered from `first`; see `read_lines`. Error messages name `path`."""
+    """Decodes bytes and yields their lines, numbered from `first`; see `read_lines`. Error messages name `path`."""
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
@@ -162,11 +162,11 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
-    """Yields (line number, word, number) for each line `word<TAB>number` of a file.
+    """Yields the line number, the word and the number of each line `word<TAB>number` of a file.
 
     Args:
         path: The file.
-        meaning: The meaning of the numbers, for error messages.
+        meaning: A description of the numbers, for error messages.
 
     Raises:
         BadInput: A line is malformed, the last line is unterminated, or a word is repeated. The key names the file and
@@ -220,7 +220,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
 
 def matches_schema(value: Any, schema: Schema) -> bool:
-    """Returns whether a JSON value matches a schema: one of its types, or an object with all of its keys."""
+    """Returns whether a JSON value has one of the types of a schema, or is an object with all of the schema's keys."""
     if isinstance(schema, tuple):
         return type(value) in schema
     if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
@@ -257,7 +257,7 @@ def _open_without_blocking(path: str, flags: int) -> int:
 
 
 def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
-    """Parses finite numbers. Raises BadInput(key, problem, value) if a text is not a finite number."""
+    """Parses finite numbers; raises BadInput(key, problem, value) if a text is not a finite number."""
     try:
         numbers = list(map(float, texts))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Caches, dynamic evaluation and their mixture, tuned on the validation words.
+"""Tuning and evaluation of caches, dynamic evaluation and their mixture.
 
 Dims: T words of a stream.
 """
@@ -24,7 +24,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# Values to try in tuning.
+# The values that tuning tries.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
@@ -52,16 +52,16 @@ def adapt(
     methods: Sequence[str],
     watch: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
-    """Evaluates models with and without adaptation, separately and as a mixture.
+    """Evaluates models with and without adaptation, both separately and as a mixture.
 
     Args:
-        models: Name -> model. Networks are evaluated with every method, and other models only with the n-gram cache.
-            The cache is tuned in a mixture with the first model.
+        models: The models by name. Networks are evaluated with every method, and other models only with the n-gram
+            cache. The cache is tuned in a mixture with the first model.
         data: The corpus of the models.
         tune_words: The number of words at the start of the validation split that are used for tuning. Mixture weights
             are learned on all validation words.
         methods: A subset of ngram_cache, neural_cache and dynamic.
-        watch: Called with a description of each step.
+        watch: A function that is called with a description of each step.
 
     Returns:
         One row per model and method, with `name`, the perplexities `valid` and `test`, the mixture `weights` by

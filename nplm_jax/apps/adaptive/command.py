@@ -4,13 +4,13 @@
     nplm adapt runs/brown-five_minutes lm.nplm --text=novel.txt
 
 Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
-neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both. Several runs are also
-evaluated as a mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all validation
-words. All runs must have the same corpus, which is read again. A network takes 20 minutes or more on 2 CPU cores;
---methods=ngram_cache takes seconds.
+neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018), and with both. Several runs are also
+evaluated as a mixture. Cache sizes and learning rates are tuned on the first validation words, and mixture weights on
+all validation words. All runs must have the same corpus, which the command reads again. The evaluation of a network
+takes 20 minutes or more on 2 CPU cores. With --methods=ngram_cache, it takes seconds.
 
-The models also learn from the test words and, in dynamic evaluation, from the validation words before them. Their
-perplexities are therefore not comparable with the perplexities of static models.
+The models also learn from the test words. In dynamic evaluation, they also learn from the validation words, which
+precede the test words. Their perplexities are therefore not comparable with the perplexities of static models.
 
 --text=FILE evaluates the models on your text as one stream, like `nplm score --stream`, without the corpus of the runs.
 The first fifth of the words replaces the validation words, and the rest replaces the test words. The gradients that
@@ -52,9 +52,9 @@ def define(parser: Parser) -> None:
     parser.add_argument('--text', default='', metavar='FILE', help=text)
     parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
-    parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of words at the start of the validation split for tuning sizes and rates'
-    parser.add_argument('--tune_words', type=int, default=20_000, help=words)
+    parser.add_argument('--methods', default=','.join(METHODS), metavar='METHOD[,METHOD]', help=methods)
+    words = 'number of words, from the start of the validation split, for tuning cache sizes and learning rates'
+    parser.add_argument('--tune_words', type=int, default=20_000, metavar='N', help=words)
     parser.add_results()
 
 
@@ -77,7 +77,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:
-    """Returns the words of a text: the first fifth for training and validation, the rest for testing.
+    """Reads a text as a dataset, with the first fifth for training and validation and the rest for testing.
 
     Raises:
         BadInput: The first fifth is too short to measure gradients.

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: a network keeps learning from the words that it has predicted.
+"""Dynamic evaluation, in which a network continues to learn from the words that it has predicted.
 
 The stream is read in segments. The current parameters predict the words of a segment and are then updated:
 
@@ -43,7 +43,7 @@ class DynamicEvaluation(AdaptiveModel):
         rate: The learning rate.
         decay: The rate at which the parameters return to the anchor, per segment.
         segment: The number of words per segment.
-        anchor_rate: a, the rate at which the anchor follows the parameters, per segment.
+        anchor_rate: The rate a at which the anchor follows the parameters, per segment.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class DynamicEvaluation(AdaptiveModel):
 def root_mean_square_gradients(
     model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, segment: int, num_segments: int
 ) -> Params:
-    """Returns sqrt(MS) of each parameter's gradient over segments in evenly spaced stretches of `span`.
+    """Returns the root mean square of each parameter's gradient, over segments in evenly spaced stretches of `span`.
 
     Args:
         model: The network.
@@ -96,7 +96,7 @@ def root_mean_square_gradients(
 def _segment_loss(
     params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
 ) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
-    """Returns the mean NLL of a segment, nats per word, and as auxiliary outputs the next state and each word's NLL."""
+    """Returns the mean NLL of a segment (nats per word); auxiliary outputs are the next state and each word's NLL."""
     features, state = read(network, params, state, ids_B[None])
     nll_B = network.output.nll(params, by_example(features), targets_B)
     return jnp.mean(nll_B), (state, nll_B)

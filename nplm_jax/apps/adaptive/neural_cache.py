@@ -1,4 +1,4 @@
-"""Neural cache: words that followed similar states are likely to recur.
+"""Neural cache, which predicts words that recently followed similar states.
 
 Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
 exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.
@@ -34,7 +34,7 @@ class NeuralCache(AdaptiveModel):
     Attributes:
         model: The network.
         num_remembered: The number of recent words to remember.
-        sharpness: s; 0 gives a unigram cache.
+        sharpness: The factor s of the similarities; 0 gives a unigram cache.
     """
 
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:

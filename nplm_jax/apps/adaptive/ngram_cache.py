@@ -1,4 +1,4 @@
-"""N-gram cache: P(w | h) estimated from the counts of recent words.
+"""N-gram cache, which estimates P(w | h) from the counts of recent words.
 
 Use the cache in a mixture with any model. The estimates are interpolated:
 
@@ -28,7 +28,7 @@ class NgramCache(AdaptiveModel):
     Attributes:
         order: The order of the longest n-grams; 1 for a unigram cache.
         num_remembered: The number of recent words whose n-grams are counted.
-        concentration: a, the weight of the shorter context (words).
+        concentration: The weight a of the shorter context, in words.
     """
 
     def __init__(self, vocabulary_size: int, order: int, num_remembered: int, concentration: float) -> None:

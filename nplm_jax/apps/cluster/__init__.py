@@ -1,3 +1,3 @@
-"""Distributed preparation, counting and scoring with Dask: `--scheduler=tcp://HOST:PORT`."""
+"""Distributed preparation, counting and scoring of texts with Dask (`--scheduler=tcp://HOST:PORT`)."""
 
 CLUSTER = 'dask_cluster:DaskCluster'  # see `cli.scheduler.use`

@@ -29,13 +29,13 @@ _AHEAD = 4  # tasks submitted ahead, per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Raises OSError unless Dask answers at an address, because its client would wait forever for other servers."""
+    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for another server."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
 
 class DaskCluster:
-    """An executor on the workers of a Dask scheduler; see `executors.workers.Workers`."""
+    """An executor that uses the workers of a Dask scheduler; see `executors.workers.Workers`."""
 
     are_remote: ClassVar[bool] = True
 
@@ -113,7 +113,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task. Resubmits the task if the scheduler gave up on it because workers died."""
+        """Returns the result of a task, and resubmits the task if the scheduler gave up on it because workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():

@@ -15,7 +15,7 @@ from nplm_jax.ngram.sentence_marks import BEGIN, END, UNKNOWN
 from nplm_jax.utils.errors import require
 
 _MARKS = {UNKNOWN, BEGIN, END}
-_FREE_LENGTH = 6  # characters; the penalty of a longer partial unknown word grows with its length
+_FREE_LENGTH = 6  # characters; the penalty of partial unknown words that are longer grows with their length
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
@@ -32,7 +32,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def check_strings(name: str, values: Any) -> list[str]:
-    """Returns `values` as a list. Raises BadInput with the key `name` unless they are strings."""
+    """Returns `values` as a list; raises BadInput with the key `name` unless they are strings."""
     is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
     strings = list(values) if is_list else []
     require(is_list and all(isinstance(value, str) for value in strings), name, values, 'must be a list of strings')
@@ -65,7 +65,7 @@ class WordScorer:
         score_boundary: bool = True,
     ) -> None:
         """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
-        allowed = 'must be a run of words or an ARPA file; this run cuts texts into subwords, characters or bytes'
+        allowed = 'must be an ARPA file or a run whose tokens are words, not subwords, characters or bytes'
         require(not model.has_subwords, 'model', model, allowed)
         self.model = model
         known_words = check_strings('unigrams', model.vocabulary if unigrams is None else unigrams)
@@ -131,7 +131,7 @@ class WordScorer:
 
 
 class WordCounter:
-    """A scorer for decoding without a language model, with a constant score for each word.
+    """A scorer for decoding without a language model, which adds a constant score for each word.
 
     Attributes:
         beta: The score added for each word.
@@ -148,18 +148,18 @@ class WordCounter:
         return None
 
     def look_up(self, states: Sequence[Any]) -> None:
-        """Does nothing."""
+        """Does nothing, because there are no predictions to compute."""
 
     def log_p(self, state: Any, word: str) -> tuple[float, Any]:
         """Returns 0 and None, the only state."""
         return 0.0, None
 
     def end_log_p(self, state: Any) -> float:
-        """Returns zero."""
+        """Returns zero, because the ends of sentences are not scored."""
         return 0.0
 
     def score_partial_token(self, partial: str) -> float:
-        """Returns zero."""
+        """Returns zero, because no word is unknown."""
         return 0.0
 
 
@@ -171,9 +171,9 @@ class Hotwords:
 
     Attributes:
         words: The words.
-        prefix_boosts: Prefix of a hotword -> its provisional boost: the weight times the fraction of the hotword that
-            the prefix covers. If several hotwords have this prefix, the boost is that of the shortest hotword. Empty if
-            the weight is not positive.
+        prefix_boosts: The provisional boost of each prefix of a hotword: the weight times the fraction of the hotword
+            that the prefix covers. If several hotwords share a prefix, the shortest hotword determines its boost. Empty
+            if the weight is not positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:

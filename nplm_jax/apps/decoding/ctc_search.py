@@ -38,7 +38,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
 
     Args:
         log_p_FxN: Log-probabilities of the labels in each frame, nats.
-        prefixes: The prefix table before the first frame; the search adds to it.
+        prefixes: The prefix table before the first frame, to which the search adds prefixes.
         limits: The pruning thresholds.
 
     Returns:
@@ -51,7 +51,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     for log_p_N in log_p_FxN:
         beams = _advance(prefixes, beams, log_p_N, limits)
         steps.append((beams.parent_B, beams.last_B))
-    found: dict[Text, tuple[float, float, int]] = {}  # log P of all alignments, log P of the best one, index
+    found: dict[Text, tuple[float, float, int]] = {}  # log P of all alignments, log P of the best alignment, index
     for text, index in prefixes.final_texts(beams):
         total, best, best_index = found.get(text, (-math.inf, -math.inf, 0))
         logit, path = float(beams.logit_B[index]), float(beams.path_B[index])
@@ -99,8 +99,8 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
     """Returns the indices of the hypotheses to keep because of hotwords, at most `beam_width`.
 
-    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: either by one that is
-    better by more than `-beam_prune_logp`, or by `beam_width` others.
+    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: either by a hypothesis
+    that is better by more than `-beam_prune_logp`, or by `beam_width` hypotheses.
 
     Args:
         score_G: The scores without hotwords.

@@ -8,7 +8,7 @@
 The score of a hypothesis is the log-probability of all its alignments, plus `alpha` times log P (nats) of its words and
 the end of the sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
 outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
-`unigrams`; beyond six characters, the penalty grows in proportion to the length.
+`unigrams`. If this word has more than six characters, the penalty grows in proportion to its length.
 
 Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight times
 the fraction of the hotword's characters decoded so far. Boosts keep additional hypotheses in the beam and are not part
@@ -116,10 +116,10 @@ class BeamSearchDecoderCTC:
         """Saves the decoder in pyctcdecode's format.
 
         Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
-        weights and a copy of the ARPA file or run. Without one, removes `language_model/`.
+        weights and a copy of the ARPA file or run. If there is none, removes `language_model/`.
 
         Args:
-            filepath: The folder; created if it does not exist.
+            filepath: The folder, which is created if it does not exist.
 
         Raises:
             BadInput: The language model is a mixture, which has no single file.
@@ -189,7 +189,7 @@ class BeamSearchDecoderCTC:
                 values are in [0, 1], they are interpreted as probabilities, and each frame must sum to one up to
                 rounding in float16, bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
+            beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
             token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
             prune_history: Whether to keep only the best of the hypotheses that the language model cannot distinguish.
             hotwords: Words or phrases to boost, whether or not the model knows them. A warning lists the words that the

@@ -10,8 +10,9 @@ RUN may also be an ARPA file. Input files:
     --references  lines `UTTERANCE words`; requires the package rapidfuzz
 
 With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search allows all words that the labels
-can spell and penalizes out-of-vocabulary words. Prints lines `UTTERANCE words`, separated by a tab. With --references,
-also prints the word error rate to stderr. With --tune, prints the best weights as flags instead of the words.
+can spell and penalizes out-of-vocabulary words. Prints one line per utterance: its name, a tab, and its words. With
+--references, also prints the word error rate to stderr. With --tune, prints the best weights as flags instead of the
+words.
 """
 
 import argparse
@@ -52,13 +53,15 @@ def define(parser: Parser) -> None:
     parser.add_argument('--lexicon', default='', metavar='FILE', help='spellings of words; default: allow all words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
-    weights = 'mixture weights of several runs, as in nplm score; default: equal'
+    weights = 'weights of the runs in their mixture, as in nplm score; default: equal weights'
     parser.add_argument('--weights', default='', help=weights)
-    parser.add_argument('--lm_weight', type=float, default=1.0, help="weight of the language model's log-probability")
-    parser.add_argument('--word_score', type=float, default=0.0, help='score added for each word')
-    parser.add_argument('--blank', default='-', help="CTC's blank label")
-    parser.add_argument('--silence', default=_SILENCE, help='label that separates words')
-    parser.add_argument('--beam_width', type=int, default=50, help='maximum number of hypotheses after each frame')
+    lm_weight = "weight of the language model's log-probability"
+    parser.add_argument('--lm_weight', type=float, default=1.0, metavar='W', help=lm_weight)
+    parser.add_argument('--word_score', type=float, default=0.0, metavar='X', help='score to add for each word')
+    parser.add_argument('--blank', default='-', metavar='LABEL', help='blank label of the CTC model')
+    parser.add_argument('--silence', default=_SILENCE, metavar='LABEL', help='label that separates words')
+    width = 'maximum number of hypotheses to keep after each frame'
+    parser.add_argument('--beam_width', type=int, default=50, metavar='N', help=width)
     parser.add_output('file to write the words or the weights to; default: stdout')
 
 
@@ -70,7 +73,7 @@ def main(flags: argparse.Namespace) -> None:
     labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
     allowed = f'must be one of the {len(labels)} labels of --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
-    # Subwords mark the beginnings of words, so they need no silence.
+    # Labels that are subwords mark the beginnings of words, so they need no silence.
     may_be_missing = flags.silence == _SILENCE and not flags.lexicon
     require(flags.silence in labels or may_be_missing, '--silence', flags.silence, allowed)
     lexicon = read_lexicon(flags.lexicon, labels) if flags.lexicon else None
@@ -115,7 +118,7 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
         labels: The labels.
 
     Returns:
-        Word -> its spellings, each a list of labels.
+        The spellings of each word; a spelling is a list of labels.
 
     Raises:
         BadInput: The file cannot be read or is empty, or a line is malformed or has an unknown label.
@@ -141,10 +144,10 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
         num_labels: The number of labels.
 
     Returns:
-        Utterance -> natural log-probabilities, float64, frames x labels.
+        The natural log-probabilities of each utterance, float64, frames x labels.
 
     Raises:
-        BadInput: The file is damaged or empty, or an array does not fit the labels.
+        BadInput: The file is damaged or empty, or an array does not match the number of labels.
     """
     arrays: dict[str, np.ndarray] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
@@ -174,7 +177,7 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         utterances: The emissions of each utterance.
 
     Returns:
-        Utterance -> words, in the order of the emissions; empty without --references.
+        The words of each utterance, in the order of the emissions; empty without --references.
 
     Raises:
         BadInput: The file cannot be read, lacks an utterance, or has no words.

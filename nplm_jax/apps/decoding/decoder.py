@@ -9,9 +9,9 @@ The score of a hypothesis is the log-probability of all its alignments, plus `lm
 its words and the end of the sentence, plus `word_score` for each word. All logarithms are natural.
 
 With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. If the model
-cannot distinguish several hypotheses because their last words agree, they are recombined: the beam keeps the best one,
-and keeps the others only if it has room. Results may therefore lack texts that differ only in earlier words. Models of
-unlimited order distinguish all texts.
+cannot distinguish several hypotheses because their last words agree, they are recombined: the beam keeps the best
+hypothesis, and keeps the others only if there is room. Results may therefore lack texts that differ only in earlier
+words. Models of unlimited order distinguish all texts.
 
 Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
 penalized as in `build_ctcdecoder`.
@@ -91,7 +91,7 @@ class Decoder:
         """Creates a decoder.
 
         Args:
-            model: The language model; None to decode without one.
+            model: The language model; None to decode without a language model.
             tokens: The tokens of the acoustic model, in the order of its outputs.
             lexicon: The spellings of each word in tokens. Words unknown to the model are scored as `<unk>`. None allows
                 all words that the tokens can spell.
@@ -99,7 +99,7 @@ class Decoder:
             blank: The CTC blank.
             silence: The token that separates words.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
+            beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
             token_min_logp: The minimum log-probability of a token.
 
         Raises:
@@ -128,7 +128,7 @@ class Decoder:
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must contain a word')
         known_word = model is None or any(word in model for word in lexicon)
-        require(known_word, 'lexicon', next(iter(lexicon)), 'has no word in the vocabulary of the model')
+        require(known_word, 'lexicon', next(iter(lexicon)), 'contains no word of the vocabulary of the model')
         trie = Trie(lexicon, indices, indices[silence], lm)
         self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
 

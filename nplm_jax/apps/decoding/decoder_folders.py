@@ -24,7 +24,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / LANGUAGE_MODEL
-    if lm is None and target.exists():  # of a decoder saved here before
+    if lm is None and target.exists():  # left by a decoder that was saved in this folder before
         shutil.rmtree(target)
     write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
     if lm is None:

@@ -63,5 +63,5 @@ def check_sums(name: str, p_FxN: np.ndarray, tolerance: float, advice: str) -> N
     sums_F = p_FxN.sum(axis=1)
     if (wrong_F := np.abs(sums_F - 1) > tolerance).any():
         frame = int(wrong_F.argmax())
-        problem = f'frame {frame} sums to {sums_F[frame]:.4g}, but the probabilities of a frame must sum to 1; {advice}'
+        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, but must sum to 1; {advice}'
         raise BadInput(name, problem, value=p_FxN.shape)

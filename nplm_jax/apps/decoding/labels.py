@@ -49,8 +49,8 @@ class Alphabet:
         """Normalizes labels, and appends a blank if there is none.
 
         Args:
-            labels: The labels. `<pad>` and `[PAD]` are blanks. `_` is the blank if there is no other, and `|` is the
-                space if there is no other.
+            labels: The labels. `<pad>` and `[PAD]` are blanks. If there is no other blank, `_` is the blank. If there
+                is no other space, `|` is the space.
 
         Returns:
             The normalized labels.

@@ -35,7 +35,7 @@ class Trie:
 
         Args:
             lexicon: The spellings of each word.
-            indices: Token -> index.
+            indices: The index of each token.
             silence: The index of the token between words, which may be repeated.
             lm: The scorer of words.
 
@@ -70,7 +70,7 @@ class Trie:
 
 
 class LexiconPrefixes(Prefixes):
-    """A prefix table constrained to a lexicon. A partial word is a node of the trie."""
+    """A prefix table constrained to a lexicon, in which a partial word is a node of the trie."""
 
     part_scores: np.ndarray
 

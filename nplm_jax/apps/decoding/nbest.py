@@ -143,7 +143,7 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
 
 
 def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Reads lines `KEY rest` of a file. Returns key -> (line number, rest)."""
+    """Reads lines `KEY rest` of a file; returns the line number and the rest of the line for each key."""
     table: dict[str, tuple[int, str]] = {}
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
@@ -180,8 +180,8 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
     Returns:
         The weights, and the word error rates of four selections: the first alternatives (`1-best`), the most likely
-        under the model (`LM only`), the best with the tuned weights (`tuned`), and those with the fewest errors
-        (`oracle`).
+        alternatives under the model (`LM only`), the best alternatives with the tuned weights (`tuned`), and the
+        alternatives with the fewest errors (`oracle`).
     """
     rows: dict[str, list[int]] = {}
     for row, alternative in enumerate(alternatives):
@@ -203,7 +203,7 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
 
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
-    """Sorts the alternatives of each id by their totals, best first. Ids keep the order of their first lines.
+    """Sorts the alternatives of each id by their totals, best first; ids keep the order of their first lines.
 
     Alternatives with probability zero are treated as far less likely than all others; see `reranking.finite`.
 

@@ -21,8 +21,9 @@ class Limits(NamedTuple):
     """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
 
     Attributes:
-        recombine: Whether only the best of the hypotheses that every extension scores alike competes for a place in the
-            beam. The beam keeps the others only if it has room. `prune_history` removes them after the beam is filled.
+        recombine: Whether to recombine hypotheses whose scores change equally with every extension. Only the best of
+            them competes for a place in the beam, and the beam keeps the others only if there is room. In contrast,
+            `prune_history` removes the others after the beam is filled.
     """
 
     beam_width: int
@@ -86,7 +87,7 @@ class Text:
         score: The language model score: `alpha` times log P plus `beta` for each word.
         bonus: The hotword score.
         state: The language model state after the words.
-        children: Word -> the text extended by this word.
+        children: The text extended by each word.
     """
 
     __slots__ = ('bonus', 'children', 'log_p', 'number', 'parent', 'score', 'state', 'word')
@@ -98,7 +99,7 @@ class Text:
         self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns up to `most` of the last words, in reading order."""
+        """Returns the last words in reading order, at most `most`."""
         words: list[str] = []
         text = self
         while text.parent is not None and len(words) < most:
@@ -171,7 +172,7 @@ class Prefixes(abc.ABC):
         return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
-        """Extends each text by its word, in one batch of the language model. Returns the indices of the texts."""
+        """Extends each text by its word, in one batch of the language model; returns the indices of the new texts."""
         self.lm.look_up([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 

@@ -2,8 +2,8 @@
 
 The total of an alternative is the weighted sum of its scores, which is linear in each weight. As one weight varies, the
 best alternative of a list changes only where two lines of the upper envelope intersect. The number of errors is
-therefore known exactly for all values of the weight. The search optimizes one weight after another until none improves,
-from several starting points because it may end in a local optimum.
+therefore known exactly for all values of the weight. The search optimizes one weight after another until no weight
+improves. It starts from several points, because each search may end in a local optimum.
 
 Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
 random starts.
@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
 _IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
 _PENALTY = 100.0  # smallest finite log P minus the log P that replaces probability zero
-_RANDOM_STARTS = 4  # searches besides the one from the given weights
+_RANDOM_STARTS = 4  # number of searches in addition to the search from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
@@ -50,7 +50,7 @@ def tune(
         scores_AxF: The scores of the alternatives.
         lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
-        start_F: The weights from which the first search starts. The other searches start from random weights.
+        start_F: The initial weights of the first search. The other searches start from random weights.
 
     Returns:
         The best weights, scaled so that their absolute values sum to one, and the total edits of the best alternatives.

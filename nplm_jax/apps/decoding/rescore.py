@@ -3,19 +3,19 @@
     nplm rescore runs/NAME --score_weights=1,0.5 < alternatives
     nplm rescore runs/NAME --tune=references < alternatives
 
-Reads lines in Moses format, `id ||| words ||| scores ||| ...`; only the first two fields are required. Spaces around
+Reads lines in Moses format, `id ||| words ||| scores ||| ...`. Only the first two fields are required. Spaces around
 separators are ignored. Without --end, the log10p of an empty sentence is 0. Prints the alternatives of each id, the
 most likely first, with ` ||| log10p` appended. With --score_weights, sorts the alternatives by their total and appends
 ` ||| log10p ||| total`. The total is --model_weight times log10p, plus --word_weight times the number of words, plus
 the weighted sum of the numbers in the third field (names such as `LM0=` are skipped).
 
 --format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from --score_files. Kaldi's
-nbest-to-linear writes both. Give costs negative weights. Prints the lines in the new order.
+nbest-to-linear writes both. Use negative weights for costs. Prints the lines in the new order.
 
 --tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimizes the word error
 rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five starting
-points. It requires the package rapidfuzz. FILE has one reference per id: in Moses format, line N + 1 is the reference
-of id N; in Kaldi format, a line is `UTTERANCE words`. Report results on lists that were not used for tuning.
+points. It requires the package rapidfuzz. FILE has one reference per id. In Moses format, line N + 1 is the reference
+of id N. In Kaldi format, each line is `UTTERANCE words`. Report results on lists that were not used for tuning.
 """
 
 import argparse
@@ -37,12 +37,12 @@ def define(parser: Parser) -> None:
     parser.add_switch('--open', 'score unknown words by their spelling (see `nplm spell`)')
     parser.add_switch('--end', 'also score the end of each line')
     scores = 'weights of the scores in the lists, such as 1,0.5; default: none'
-    parser.add_argument('--score_weights', default='', help=scores)
-    parser.add_argument('--model_weight', type=float, default=1.0, help="weight of the model's log10 P")
-    parser.add_argument('--word_weight', type=float, default=0.0, help='score added for each word')
+    parser.add_argument('--score_weights', default='', metavar='W[,W]', help=scores)
+    parser.add_argument('--model_weight', type=float, default=1.0, metavar='W', help="weight of the model's log10 P")
+    parser.add_argument('--word_weight', type=float, default=0.0, metavar='W', help='score to add for each word')
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the lists')
     files = 'files of scores for --format=kaldi, such as ac.txt,lm.txt; default: none'
-    parser.add_argument('--score_files', default='', help=files)
+    parser.add_argument('--score_files', default='', metavar='FILE[,FILE]', help=files)
     tune_help = 'tune the weights on the references in this file and print the weights; default: re-rank'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')

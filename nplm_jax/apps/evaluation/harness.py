@@ -1,4 +1,4 @@
-"""Adapter that runs trained models in EleutherAI's lm-evaluation-harness.
+"""Adapter for evaluating trained models with EleutherAI's lm-evaluation-harness.
 
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 
@@ -35,7 +35,7 @@ _MAX_TOKENS = 256  # default maximum length of a generated text
 
 @register_model('nplm')
 class NplmLM(LM):
-    """A trained model or a mixture, with texts tokenized as in `nplm score`."""
+    """A model of the harness that wraps a trained model or a mixture; texts are tokenized as in `nplm score`."""
 
     def __init__(self, run: str, weights: str = '', seed: int = 1, **_ignored: Any) -> None:
         """Loads the models.
@@ -43,7 +43,7 @@ class NplmLM(LM):
         Args:
             run: A run, or several runs joined by `+`.
             weights: The mixture weights; default: equal.
-            seed: The random seed of sampled texts.
+            seed: The random seed for sampling texts.
             **_ignored: Arguments that the harness passes to all models, such as `device` and `batch_size`.
         """
         super().__init__()
@@ -112,7 +112,7 @@ class NplmLM(LM):
         return scoring.score(self._model, texts, self._start)
 
     def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
-        """Returns whether every token from index `first` on is the most likely one given the previous tokens."""
+        """Returns whether every token from index `first` on is the most likely token given the previous tokens."""
         if first == len(ids_T):
             return True
         before_T = np.concatenate([self._start.before(ids_T), ids_T[:first]]).astype(np.int32)

@@ -5,8 +5,8 @@
 Opens a local page. For the text that you type, the page shows the next words predicted by each model and by their
 mixture, and the surprisal of each word under each model. Sliders set the mixture weights. Clicking a word appends it
 and shows its neighbours on a map of the networks' features. Any model can continue the text. The address of the page
-restores its state, and the page lists its keyboard shortcuts. Requires NiceGUI and scikit-learn
-(pip install "nplm-jax[explore]") but no internet connection. Ctrl-C stops the server.
+stores its state, so you can bookmark it. A button lists the keyboard shortcuts. The command requires NiceGUI and
+scikit-learn (pip install "nplm-jax[explore]"), but no internet connection. Press Ctrl-C to stop the server.
 
 --tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
 context that you type, and the training curve. The network may still be in training. If an n-gram run is also given, the
@@ -14,7 +14,7 @@ tour shows its predictions for comparison.
 
 --tour --output=FILE.html writes the tour of one finished run to a file that opens in any browser without a server.
 
-The server accepts only requests that name this machine or --host. It has no password.
+The server accepts only requests that are addressed to this machine or --host. It does not require a password.
 """
 
 import argparse
@@ -34,17 +34,18 @@ def define(parser: Parser) -> None:
     parser.add_model_flags()
     host = 'address to listen on; default: 127.0.0.1, which only this machine can reach'
     parser.add_argument('--host', default='127.0.0.1', help=host)
-    parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free port; default: 8080')
+    port = 'port to listen on, or 0 for any free port; default: 8080'
+    parser.add_argument('--port', type=int, default=8080, metavar='N', help=port)
     parser.add_switch('--no_browser', 'print the address without opening a browser')
     what = 'show the tour of one run with model.family=nplm, finished or in training, and optionally one n-gram run'
     parser.add_switch('--tour', what)
-    parser.add_output('file to write the tour to; default: serve it', metavar='FILE.html')
+    parser.add_output('file to write the tour to; default: serve the tour', metavar='FILE.html')
 
 
 def main(flags: argparse.Namespace) -> None:
     """Loads the models and serves the page until Ctrl-C."""
     require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
-    mixed = 'cannot be used with --tour, which mixes no models'
+    mixed = 'cannot be used with --tour, which does not mix models'
     require(not (flags.tour and flags.weights), '--weights', flags.weights, mixed)
     if flags.output:
         require(flags.tour, '--output', flags.output, 'requires --tour')

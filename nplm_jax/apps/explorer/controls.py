@@ -24,14 +24,14 @@ def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[]
     Args:
         models: The page's models.
         state: The page's state, which stores the weights.
-        on_change: Called when the weights change.
+        on_change: A function that is called when the weights change.
     """
     initial = tuple(round(weight, 2) for weight in view.initial_weights(models))
     sliders: list[Any] = []
     shares: list[Any] = []
 
     def keep() -> None:
-        """Stores the weights of the sliders. If all are zero or all have their initial values, resets the mixture."""
+        """Stores the weights of the sliders; resets the mixture if all are zero or all have their initial values."""
         weights = tuple(slider.value for slider in sliders)
         state.weights = None if weights == initial or not any(weights) else weights
         show_shares()
@@ -72,9 +72,9 @@ def build_continuations(
     Args:
         models: The page's models.
         state: The page's state, which stores the fields.
-        tokenize: Returns the words of the text.
-        set_text: Replaces the text.
-        save_link: Writes the state to the address.
+        tokenize: A function that returns the words of the text.
+        set_text: A function that replaces the text.
+        save_link: A function that stores the state in the address.
     """
 
     def keep(key: str, value: Any) -> str | None:

@@ -36,7 +36,7 @@ class FeatureMap(NamedTuple):
 
 
 def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
-    """Places the most frequent words with t-SNE, so words with similar features (by cosine) are close together.
+    """Places the most frequent words with t-SNE, which puts words with similar features (by cosine) close together.
 
     Every other word is placed between the frequent words that are most similar to it. If there are one or two features
     or fewer than four words, the first two features are the coordinates.
@@ -107,7 +107,7 @@ def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: b
 def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is_tiny: bool) -> dict[str, Any]:
     """Returns the points of one colour.
 
-    If a word is selected, frequent words fade and, unless the vocabulary is tiny, have labels only on hover.
+    If a word is selected, frequent words are faded. Unless the vocabulary is tiny, they have labels only on hover.
     """
     faded = any_marked and name == 'frequent word'
     return {

@@ -1,4 +1,4 @@
-"""Page of the explorer. Each visitor has a separate text, and an address that stores it."""
+"""Page of the explorer. Each visitor has a separate text, which is stored in the address of the page."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ class ExplorerPage:
         models: The models.
         kind: The tokenization, as in `words.reading`.
         state: The visitor's choices.
-        maps: Network name -> map of the network's features.
+        maps: The map of each network's features, by the name of the network.
         beginnings: Example texts.
-        score: Scores a text.
+        score: A function that scores a text.
         scores: The scores of the text that the page shows.
         lit: The row of the framed list selected with the arrow keys; -1 for none.
     """
@@ -150,7 +150,7 @@ class ExplorerPage:
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     def show_next_words(self) -> None:
-        """Shows the most likely next words of each model. The digit keys append words from the framed list."""
+        """Shows the most likely next words of each model; the digit keys append words from the framed list."""
         if not self.scores.words:
             ui.label('No text yet: these words begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
@@ -228,7 +228,7 @@ class ExplorerPage:
             self.text_field.run_method('focus')
 
     def save_link(self) -> None:
-        """Writes the state to the address, which restores it."""
+        """Stores the state in the address of the page."""
         query = self.state.to_query()
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
@@ -259,7 +259,7 @@ class ExplorerPage:
             self._show_features()
 
     def _explain_word(self, position: int) -> None:
-        """Explains the word at a position, from 1. Choosing the same position again closes the explanation."""
+        """Explains the word at a position, from 1; choosing the same position again closes the explanation."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
             self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])

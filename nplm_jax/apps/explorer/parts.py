@@ -32,7 +32,7 @@ def _component(file: str) -> Any:
 
 
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
-    """Shows rows of clickable words as one element, which the browser lays out.
+    """Shows rows of clickable words as a single element, which the browser lays out.
 
     With one element per word, the server would need ten times as much time as the models.
 
@@ -40,7 +40,7 @@ def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click:
         file: The Vue component, which emits `choose` with the position of a clicked word.
         shown: The data of the rows.
         places: The positions of the words.
-        on_click: Called with the position of a clicked word.
+        on_click: A function that is called with the position of a clicked word.
     """
 
     def choose(event: Any) -> None:
@@ -110,7 +110,7 @@ def reading(
         unknown: The words outside the vocabulary.
         predictions: The predictions of each model.
         selected: The position of the explained word, from 1.
-        on_click: Called with the position of a clicked word, from 1.
+        on_click: A function that is called with the position of a clicked word, from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
     shown = []
@@ -175,10 +175,10 @@ def word_card(
 
     Args:
         title: The title of the list.
-        subtitle: A remark below the title.
+        subtitle: The text below the title.
         words: The words with their numbers, 0 to 1.
         describe: A function that formats a number.
-        on_click: Called with a clicked word.
+        on_click: A function that is called with a clicked word.
         classes: CSS classes of the card.
         keys: The keys of the first words.
         lit: The row selected with the arrow keys, if any.

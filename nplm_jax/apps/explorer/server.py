@@ -31,7 +31,7 @@ PATIENCE = 60.0  # maximum time that a new page waits for its scores (seconds)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens on the address. Raises BadInput if this fails."""
+    """Returns a socket that listens on an address; raises BadInput if the address cannot be used."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
@@ -66,7 +66,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
 
 
 def page_app(models: LoadedModels, kind: str) -> Any:
-    """Returns the application of the explorer's page. `kind` is the tokenization, as in `words.reading`."""
+    """Returns the application of the explorer's page; `kind` is the tokenization, as in `words.reading`."""
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings, lock = view.examples(models), asyncio.Lock()
     view.warm_up(models)
@@ -77,7 +77,7 @@ def page_app(models: LoadedModels, kind: str) -> Any:
 
     @ui.page('/', response_timeout=PATIENCE)
     async def build() -> None:
-        """Lays out the page that a link describes, or a new page with a note if the link is invalid."""
+        """Lays out the page described by a link, or a new page with a note if the link is invalid."""
         problem = ''
         try:
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))

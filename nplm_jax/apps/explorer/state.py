@@ -23,7 +23,7 @@ def _shorter(most: int) -> Check:
 
 @dataclasses.dataclass
 class PageState:
-    """The choices of a visitor. A browser may send any value; setting an invalid value raises BadInput.
+    """The choices of a visitor. A browser may send any value, so setting an invalid value raises BadInput.
 
     Attributes:
         text: The text.
@@ -35,8 +35,8 @@ class PageState:
         weights: The mixture weights; None for the initial mixture.
         words: The number of words of a continuation.
         samples: The number of continuations.
-        seed: The seed of the continuations.
-        temperature: See `generation.Choice`, also for `top_k` and `top_p`.
+        seed: The random seed of the continuations.
+        temperature: The sampling temperature; see `generation.Choice`, also for `top_k` and `top_p`.
     """
 
     text: Annotated[str, _shorter(MAX_TEXT)] = ''
@@ -60,7 +60,7 @@ class PageState:
         super().__setattr__(name, value)
 
     def to_query(self) -> str:
-        """Returns the query of a link, which lists the values that differ from those of a new page."""
+        """Returns the query of a link, which lists the values that differ from the values of a new page."""
         new = PageState()
         query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:
@@ -69,7 +69,7 @@ class PageState:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], num_models: int) -> Self:
-        """Returns the state in a link. Raises BadInput if a value is invalid.
+        """Returns the state stored in a link; raises BadInput if a value is invalid.
 
         Args:
             query: The link's query.
@@ -101,7 +101,7 @@ _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, i
 
 
 def _read(value: Any, kind: Any, name: str) -> Any:
-    """Converts and checks a value. A number comes from an input field or, as text, from a link."""
+    """Converts and checks a value; numbers come from input fields or, as text, from links."""
     if kind.__origin__ is not str:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)

@@ -48,7 +48,7 @@ class Snapshot(NamedTuple):
             initial parameters.
         step: The update number of the checkpoint; None for a packed model.
         best_step: The update number of the best validation, 0 before the first; None for a packed model.
-        units: Sign -> for each hidden unit, the words whose scores increase most when the unit has this sign.
+        units: For each sign and each hidden unit, the words whose scores increase most when the unit has this sign.
     """
 
     network: NeuralLanguageModel
@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def read(cls, folder: pathlib.Path, models: LoadedModels, settings: Settings) -> Self:
-        """Reads the newest checkpoint of a run. Raises BadInput or OSError if none can be read."""
+        """Reads the newest checkpoint of a run; raises BadInput or OSError if no checkpoint can be read."""
         network, progress = loading.load_network(folder, settings, models.vocabulary, before_validation=True)
         U_KxV = np.asarray(network.params['U_VxK']).T if 'U_VxK' in network.params else ()
         units = {
@@ -108,19 +108,19 @@ class Tour:
         require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
-        require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
+        require(scores_words, 'output.kind', kind, 'must have one score per word for --tour')
         folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
 
     def reload(self) -> None:
-        """Loads the newest checkpoint if it is newer than the loaded one. Skips unreadable checkpoints."""
+        """Loads the newest checkpoint if it is newer than the loaded checkpoint, unless it cannot be read."""
         if newest_step(self.folder) not in (None, self.snapshot.step):
             with contextlib.suppress(BadInput, OSError):  # training may have deleted the checkpoint
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
-        """Tokenizes a context; see `LoadedModels.tokenize`. Raises BadInput if the context is empty or too long."""
+        """Tokenizes a context (see `LoadedModels.tokenize`); raises BadInput if the context is empty or too long."""
         shown = text[:30] + '…' * (len(text) > 30)
         require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
@@ -177,7 +177,7 @@ class Tour:
         return answer
 
     def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
-        """Returns the n-gram model's view of a context: the most likely words and the orders seen in training."""
+        """Returns the n-gram model's most likely words after a context, and the n-gram orders seen in training."""
         assert self.ngram
         name, model = self.ngram
         log_p_V = model.next_word(prompt_L[None])[0]
@@ -191,7 +191,7 @@ class Tour:
     def _matches(
         self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
-        """Returns the contexts of an n-gram table with their followers, longest first, and the order of each word.
+        """Returns the contexts of an n-gram table, longest first, their numbers of followers, and each word's order.
 
         The order of a word is the length of the longest n-gram in the table that consists of the end of the context and
         this word; None if the model has no table.

@@ -100,7 +100,7 @@ def initial_weights(models: LoadedModels) -> list[float]:
 
 
 def score(models: LoadedModels, words: Sequence[str]) -> Scores:
-    """Scores a text with each model. The text starts in the same context as a line in other commands."""
+    """Scores a text with each model; the text starts in the same context as a line in other commands."""
     line = models.encode_prompt(words)
     next_words = [model.next_word(line[None])[0] for model in models.models]
     log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
@@ -116,7 +116,7 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model without running it. If there are several models, the mixture comes first.
+    """Returns the predictions of each model without running it; if there are several models, the mixture comes first.
 
     Args:
         models: The models.
@@ -173,8 +173,8 @@ def continue_text(
         words: The text.
         count: The number of words of a continuation.
         samples: The number of continuations.
-        choice: The set of words from which the next one is drawn.
-        seed: The seed of the samples.
+        choice: The options for sampling the next word.
+        seed: The random seed for sampling.
         weights_M: The mixture's weights; see `summarize`.
     """
     model = models.with_mixture()[index][1]
@@ -232,7 +232,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
 def _with_mixture(
     models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray] | np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
-    """Returns the result of each model by name. The mixture comes first if there are several models."""
+    """Returns the result of each model by name; if there are several models, the mixture comes first."""
     named = list(zip(models.names, log_p))
     if len(named) == 1:
         return named
@@ -252,7 +252,7 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word in a line, float32. Pads long lines to a few lengths, which limits compilations."""
+    """Returns log P of each word in a line, float32; pads long lines to a few lengths, which limits compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

@@ -17,7 +17,7 @@ WORDS, CONFIG = 'words', 'config'  # keys of the metadata
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes an npz file with all arrays, the words ordered by id (`words`) and the config as JSON (`config`)."""
+    """Writes an npz file with all arrays, the words in the order of their ids (`words`), and the config as JSON."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
     np.savez(file := io.BytesIO(), **arrays_of(model), **texts)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
@@ -35,5 +35,5 @@ def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Se
 
 
 def metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
-    """Returns the words, ordered by id, and the config, each as JSON."""
+    """Returns the words in the order of their ids, and the config, each as JSON."""
     return {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}

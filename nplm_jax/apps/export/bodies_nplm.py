@@ -115,7 +115,7 @@ class Recurrent(nn.Module):
 
 
 class WindowLstm(nn.Module):
-    """An LSTM that processes each window of N words from a zero state. The state of the body is that of `Window`."""
+    """An LSTM that processes each window of N words from a zero state. The body has the same state as `Window`."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()

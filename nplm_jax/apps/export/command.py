@@ -5,7 +5,7 @@
 
 Formats:
     arpa         back-off n-gram models, for KenLM and SRILM, with seven digits, <rare> as <unk>, and <p> as <s> and
-                 </s>; KenLM's score of a line equals that of `nplm score --end`
+                 </s>; KenLM's score of a line equals the score of `nplm score --end`
     word2vec     word features of a network in text format, or in binary format if FILE ends in .bin
     npz          all arrays, named by the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
     safetensors  the same arrays, with words and config as metadata (pip install safetensors)
@@ -40,7 +40,7 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='export format; required')
-    parser.add_output('file, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
+    parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
     parser.add_switch('--int8', "with --to=onnx, quantize the matrices to 8 bits (ONNX Runtime's dynamic quantization)")
 
 

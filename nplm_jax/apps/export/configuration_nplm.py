@@ -17,8 +17,8 @@ class NplmConfig(PretrainedConfig):
         m: The number of features per word.
         h: The number of hidden units; 0 for none.
         direct: For nplm, whether there are direct connections from x to the output.
-        tied: Whether the word features are also the output matrix.
-        projected: For tied networks, whether the output features are projected to the width of the word features.
+        tied: Whether the word features are also the output matrix (weight tying).
+        projected: With weight tying, whether the output features are projected to the width of the word features.
         layers: The number of layers; unused by nplm.
         window: For residual, the number of most recent words whose features are inputs.
         averages: For residual, the number of scaled averages of older words that are also inputs.

@@ -35,13 +35,13 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the folder. config.json is written last.
+    """Writes the folder, with config.json last.
 
     Args:
         model: A network with a softmax over all words.
         vocabulary: The vocabulary of the model.
         settings: The settings of its run.
-        folder: The folder; created if it does not exist. Existing files are replaced.
+        folder: The folder, which is created if it does not exist. Existing files are replaced.
 
     Raises:
         BadInput: The format does not support the model or its tokenizer, or a package is not installed.
@@ -191,7 +191,7 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
-    """Returns the matrices for x and h, then their biases. Biases that Flax's cell lacks are zero."""
+    """Returns the matrices for x and h, followed by their biases; biases that Flax's cell lacks are zero."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
     zeros_K = np.zeros(K, np.float32)
     kernels = [np.concatenate([arrays[f'{cell}.{side}{gate}.kernel'].T for gate in gates]) for side in 'ih']

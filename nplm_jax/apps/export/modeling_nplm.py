@@ -42,9 +42,9 @@ BODIES: dict[str, Callable[[NplmConfig], Any]] = {
 
 
 class NplmForCausalLM(PreTrainedModel, GenerationMixin):
-    """A causal language model with logits y = b + U f, or y = b + C P f if tied, where f are the output features.
+    """A causal language model with logits y = b + U f or, with weight tying, y = b + C P f for output features f.
 
-    With direct connections, U consists of the columns of the paper's U and W. `generate` reads each word once.
+    With direct connections, U consists of the columns of the paper's U and W. `generate` reads each word only once.
     """
 
     config_class = NplmConfig
@@ -134,7 +134,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         return {'input_ids': ids, 'attention_mask': attention_mask, 'use_cache': use_cache, 'cache': state}
 
     def _reorder_cache(self, state: State, beam_idx: Tensor) -> State:
-        """Selects the states of the texts that beam search continues."""
+        """Returns the states of the texts that beam search continues."""
         return tuple(value.index_select(0, beam_idx) for value in state)
 
     @classmethod

@@ -42,12 +42,12 @@ OPSET = 18
 def write_onnx(
     model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path, int8: bool = False
 ) -> None:
-    """Writes a network as an ONNX graph. Requires the package jax2onnx.
+    """Writes a network as an ONNX graph; requires the package jax2onnx.
 
-    The inputs are `ids`, int64, S, the next word of each stream, and the arrays `state.*`. The outputs are
-    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, which are the inputs `state.*` of the next call.
-    S is dynamic. A text starts with the rare-word symbol, id 0. The metadata contain `words`, `config` and `state` as
-    JSON. `state` gives the shape, type and fill value of each initial state.
+    The inputs are `ids` (int64, S), the next word of each stream, and the arrays `state.*`. The outputs are
+    `log_probabilities` (float32, S x V, nats) and the arrays `next.*`, which are the inputs `state.*` of the next call.
+    S is dynamic. A text starts with the rare-word symbol, whose id is 0. The metadata contain `words`, `config` and
+    `state` as JSON. `state` gives the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
@@ -79,7 +79,7 @@ def write_onnx(
 
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Converts a network. Returns the onnx.ModelProto, and the shape, type and initial value of each state input."""
+    """Converts a network to an onnx.ModelProto; also returns the shape, type and initial value of each state input."""
     jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
@@ -146,8 +146,8 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 def quantize(proto: Any) -> Any:
     """Quantizes the matrices of a graph to 8-bit integers with ONNX Runtime's dynamic quantization.
 
-    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as those with
-    only AVX2. A tied C is stored twice, for the input and for the output.
+    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as CPUs with only
+    AVX2. With weight tying, C is stored twice, for the input and for the output.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
@@ -168,8 +168,8 @@ def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
     jax2onnx emits most products as Gemm, op(a) op(b) + c, and products of output layers as matrix times features,
-    O x S. ONNX Runtime quantizes only matrices on the right, and it is also faster with them in float32. It transposes
-    stored matrices when it loads the graph, so a tied C is stored once.
+    O x S. ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes
+    stored matrices when it loads the graph, so with weight tying, C is stored only once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}

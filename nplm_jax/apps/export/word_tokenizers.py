@@ -25,10 +25,10 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 
 
 def special_tokens(known: Collection[str]) -> dict[str, str]:
-    """Returns the special tokens of a tokenizer by role.
+    """Returns the special tokens of a tokenizer, by role.
 
-    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has none, a text
-    starts with <rare>, which fills the context of the first word.
+    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has no paragraph
+    mark, a text starts with <rare>, which fills the context of the first word.
 
     Args:
         known: The tokens of the vocabulary.
@@ -39,15 +39,15 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
 
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer equivalent to `ours`. The kind `whitespace` expects text with punctuation split off.
+    """Returns a tokenizer equivalent to `ours`; for the kind `whitespace`, punctuation must already be split off.
 
-    Like `ours`, it drops boundary tokens in a text, except `bos_token` at its beginning and `eos_token` at its end,
-    which users of transformers add without a space. It does not recognize proper nouns, so a text must already contain
-    <proper> in their place.
+    Like `ours`, it drops boundary tokens in a text. It keeps a `bos_token` at the beginning and an `eos_token` at the
+    end, which users of transformers add without a space. It does not recognize proper nouns, so a text must already
+    contain <proper> in their place.
 
     Args:
         ours: The tokenizer of the run.
-        ids: Token -> id.
+        ids: The id of each token.
 
     Raises:
         BadInput: The vocabulary contains <pad>.

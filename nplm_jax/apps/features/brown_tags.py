@@ -20,9 +20,9 @@ _TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
 
 
 def parts_of_speech() -> dict[str, str]:
-    """Returns word -> most frequent part of speech, for all lower-cased words of the Brown corpus.
+    """Returns the most frequent part of speech of each lowercased word of the Brown corpus.
 
-    A possessive counts as its noun. A foreign word has the part of speech in its tag.
+    A possessive is counted as an occurrence of its noun. A foreign word has the part of speech that its tag gives.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(brown.tagged_texts()).split():

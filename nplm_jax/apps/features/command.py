@@ -5,10 +5,10 @@
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 For Brown, the default words are the five most frequent words of each of four parts of speech: nouns, verbs, adjectives
-and adverbs. For other corpora, they are the twenty most frequent words. Special tokens such as <p> are omitted, as in
-maps. For runs with subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house`
-always means ` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps
-require scikit-learn.
+and adverbs. For other corpora, they are the twenty most frequent words. The default words and the maps do not include
+special tokens such as <p>. If the tokens of the run are subwords, --words lists subwords: `house` means ` house` if
+there is no subword `house`, and `␣house` always means ` house`. Files are written to the current folder or to
+--output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ NUM_POINTS, NUM_LABELS = 1000, 250  # number of points on a map, and of labelled
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    parser.add_argument('--words', default='', help='words whose neighbours to print; default: frequent words')
+    parser.add_argument('--words', default='', help='words for which to print neighbours; default: frequent words')
     parser.add_switch('--maps', 'draw maps of the features')
     parser.add_switch('--export', 'export the features to word2vec and TensorBoard')
-    parser.add_argument('-o', '--output', default='', help='folder for the files; default: the current folder')
+    folder = 'folder to write the files to; default: the current folder'
+    parser.add_argument('-o', '--output', default='', metavar='DIR', help=folder)
     parser.add_overwrite('export', 'maps')
     parser.add_json()
 
@@ -94,7 +95,7 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 
     Args:
         words: The words, most frequent first.
-        kinds: Word -> part of speech; empty without tags.
+        kinds: The part of speech of each word; empty if there are no tags.
     """
     if not kinds:
         return [words[i] for i in frequent_ids(words, kinds)[: len(KINDS) * WORDS_PER_KIND]]
@@ -112,12 +113,12 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
-    """Describes how often a frequent word and its nearest neighbour have the same part of speech, and the chance level.
+    """Describes how often frequent words have the same part of speech as their nearest neighbour, and the chance level.
 
     Args:
         words: The words, most frequent first.
         features_VxM: The word features.
-        kinds: Word -> part of speech.
+        kinds: The part of speech of each word.
     """
     ids = frequent_ids(words, kinds)
     _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
@@ -130,7 +131,7 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Draws maps of the most frequent words. Two-dimensional features are drawn without a projection."""
+    """Draws maps of the most frequent words; two-dimensional features are drawn without a projection."""
     ids = frequent_ids(words, kinds)
     shown = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:

@@ -59,7 +59,7 @@ def write_projector(
         vocabulary: The words and their counts.
         features_VxM: The word features.
         folder: The folder to write to.
-        kinds: Word -> part of speech; missing words get `-`.
+        kinds: The part of speech of each word; `-` is written for missing words.
 
     Raises:
         BadInput: A word contains whitespace, or a file cannot be written.

@@ -6,15 +6,15 @@
 
 Without a bound, prints a histogram of the perplexities, the deciles, and the documents with the lowest and the highest
 perplexity, which help to choose a bound. With --below or --above, writes the documents within the bounds to --output,
-in their original format and order and with all their columns. A bound is a perplexity or a share of the documents such
-as 30%; for a share, the files are read twice.
+in their original format and order and with all their columns. A bound is a perplexity, or a share of the documents such
+as 30%. If a bound is a share, the files are read twice.
 
 A document is a row of a .jsonl or .parquet file, with its text in the column --field, or a line of any other file. With
 --documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
 .zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
 --end also scores line ends, as KenLM and CCNet do. Documents without words are counted and dropped. Documents without
-known words have an infinite perplexity, so --below never keeps them. The command needs memory for the model, for about
-100,000 words or the longest document, and for 8 bytes per document.
+known words have an infinite perplexity, so --below never keeps them. The command keeps in memory the model, about
+100,000 words or the longest document, and 8 bytes per document.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from nplm_jax.utils.untrusted import finite_numbers
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    texts = '.jsonl, .parquet or text files, folders or patterns; required'
+    texts = 'files to filter: .jsonl, .parquet or text files, folders or patterns; required'
     parser.add_argument('--text', dest='files', nargs='+', required=True, metavar='FILE', help=texts)
     below = 'keep documents with perplexity below P; 30%% keeps the 30%% with the lowest perplexity; default: none'
     above = 'keep documents with perplexity P or more; 30%% drops the 30%% with the lowest perplexity; default: none'
@@ -53,8 +53,8 @@ def define(parser: Parser) -> None:
     parser.add_argument(
         '--field', default='text', metavar='COLUMN', help='column that contains the text in .jsonl and .parquet files'
     )
-    column = 'add the perplexity to the output as this column; default: no column'
-    parser.add_owned('output', '--column', default='', help=column)
+    column = 'name of a column that adds the perplexity to the output; default: no column'
+    parser.add_owned('output', '--column', default='', metavar='NAME', help=column)
     kinds = 'documents in text files: lines, or paragraphs between blank lines'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
     parser.add_switch('--end', 'score the end of each line, like `nplm score --end` and KenLM')
@@ -75,7 +75,7 @@ def main(flags: argparse.Namespace) -> None:
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in text_files.find_files('--text', path)]
     has_columns = flags.field == 'text' or any(map(kind_of, files))
-    require(has_columns, '--field', flags.field, 'needs .jsonl or .parquet; text has no columns')
+    require(has_columns, '--field', flags.field, 'requires .jsonl or .parquet files, because text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}
     if 0 < len(outputs) < len(files):
         print(f'output already exists: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
@@ -117,7 +117,7 @@ def _describe(results: dict[str, Any]) -> str:
 
 
 def _parse_bound(flag: str, text: str) -> Bound | None:
-    """Parses the bound of a flag; None for no bound. Raises BadInput if it is neither a number nor a share."""
+    """Parses the bound of a flag, which may be empty; raises BadInput if it is neither a number nor a share."""
     if not text:
         return None
     problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
@@ -128,7 +128,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
 
 
 def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -> dict[pathlib.Path, pathlib.Path]:
-    """Returns the output path of each file. Omits files whose output exists, unless `overwrite` is set.
+    """Returns the output path of each file, but omits files whose output exists unless `overwrite` is True.
 
     Raises:
         BadInput: The output is not writable, or all outputs exist.
@@ -142,7 +142,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
         require(names[file.name] == 1, '--text', str(file), f'another file has the same name, {file.name}')
         allowed = f'must have the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
-        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; give another name')
+        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)
     if is_folder:

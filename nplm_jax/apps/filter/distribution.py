@@ -37,7 +37,7 @@ class Distribution:
         return np.sort(np.concatenate(self._parts)) if self._parts else np.zeros(0)
 
     def results(self) -> dict[str, Any]:
-        """Returns the counts, deciles and examples as JSON-serializable values. Requires at least one document."""
+        """Returns the counts, deciles and examples as JSON-serializable values; requires at least one document."""
         sorted_D = self.perplexities()
         edges = bin_edges(sorted_D)
         counts = np.diff(np.searchsorted(sorted_D, edges)).tolist()

@@ -60,7 +60,7 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 
 
 def kind_of(file: pathlib.Path) -> str:
-    """Returns the format of a file: JSON, PARQUET or TEXT. Raises BadInput for .arrow."""
+    """Returns the format of a file: JSON, PARQUET or TEXT; raises BadInput for an .arrow file."""
     kind, _ = formats.split_suffix(file)
     require(kind != '.arrow', '--text', str(file), 'must be .jsonl, .parquet or text, not .arrow')
     return kind if kind in (JSON, PARQUET) else TEXT
@@ -143,7 +143,7 @@ def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -
 
 
 def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a text without line ends. Raises BadInput with the line number if a line is not text."""
+    """Yields the lines of a text without line ends; raises BadInput with the line number if a line is not text."""
     for number in itertools.count(1):
         if not (data := content.readline(_MAX_BYTES + 1)):
             return

@@ -25,7 +25,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.progress import progress_bar
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
-"""Batches with the perplexity of each document, which is NaN without words."""
+"""Batches with the perplexity of each document, which is NaN if the document has no words."""
 
 
 class Bound(NamedTuple):
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
     is_share: bool
 
     def resolve(self, sorted_D: np.ndarray) -> float:
-        """Returns the bound as a perplexity; a share refers to these documents."""
+        """Returns the bound as a perplexity; a share refers to documents with the perplexities `sorted_D`."""
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 
@@ -45,7 +45,7 @@ class Scorer:
     Attributes:
         models: The model.
         tokens: How to tokenize text; see `words.reading`.
-        end: The words that end a line: `<p>` or empty.
+        end: The tokens scored at the end of a line: `<p>` or none.
     """
 
     def __init__(self, models: LoadedModels, tokens: str = '', end: bool = False) -> None:
@@ -111,7 +111,7 @@ class Job:
     found: Distribution = dataclasses.field(default_factory=Distribution)
 
     def run(self) -> dict[str, Any]:
-        """Writes the documents within the bounds. Returns the counts of `Scorer.score`, the bounds, and `files`.
+        """Writes the documents within the bounds; returns the counts of `Scorer.score`, the bounds, and `files`.
 
         Raises:
             BadInput: A file is damaged, or changes while it is read.

@@ -3,5 +3,5 @@
 COMMANDS = {
     'surprisal': ('surprisal', 'compute the surprisal, entropy and rank of words in an experiment'),
     'pairs': ('pairs', 'evaluate models on minimal pairs'),
-    'reading-times': ('reading_times', 'measure how much surprisal improves the prediction of reading times'),
+    'reading-times': ('reading_times', 'measure how much surprisal improves predictions of reading times'),
 }

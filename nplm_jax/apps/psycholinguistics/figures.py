@@ -26,11 +26,11 @@ _UNKNOWN = '#999999'
 def draw_surprisal(
     stimuli: Stimuli, surprisals: Mapping[str, Sequence[float]], in_vocabulary: Sequence[bool], path: pathlib.Path
 ) -> str:
-    """Draws the surprisal of each word in the first MAX_PANELS panels.
+    """Draws the surprisal of each word, in at most MAX_PANELS panels.
 
     Args:
         stimuli: The words.
-        surprisals: Model name -> surprisal of each word, bits.
+        surprisals: The surprisal of each word, bits, by model name.
         in_vocabulary: Whether each word is in the vocabulary; other words are grey.
         path: The PNG file to write.
 
@@ -74,7 +74,7 @@ def draw_surprisal(
 
 
 def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
-    """Yields the title and rows of each panel, which shows an item or a segment of a long item."""
+    """Yields the title and the rows of each panel; a panel shows an item, or a segment of a long item."""
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
         before = [0, *np.cumsum([_width(stimuli.words[row]) for row in item])]  # characters before each word
@@ -90,7 +90,7 @@ def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> N
     """Draws the gain of each model as a point with its 95% interval.
 
     Args:
-        models: Name -> `gain` and `interval`, nats per word.
+        models: The `gain` and `interval` of each model, nats per word, by name.
         path: The PNG file to write.
     """
     width = 5 + 0.1 * max(map(len, models))  # inches; the axis label takes 4, and the names are to its left

@@ -115,5 +115,5 @@ def surprisal(
 
 
 def _with_none(column: Sequence[Any]) -> list[Any]:
-    """Replaces nan with None in a column."""
+    """Replaces NaN with None in a column."""
     return [None if is_missing(cell) else cell for cell in column]

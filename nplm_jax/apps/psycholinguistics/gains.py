@@ -1,4 +1,4 @@
-"""Gain in predicting reading times from a model's surprisals, by cross-validated linear regression.
+"""Gain from a model's surprisals in the prediction of reading times, by cross-validated linear regression.
 
 A story is an independent text, such as an item of an experiment.
 
@@ -96,7 +96,7 @@ def make_baseline(
 
 
 def _is_letter(character: str) -> bool:
-    """Returns whether a character is a letter, digit or combining mark. Thai words can end in combining marks."""
+    """Returns whether a character is a letter, digit or combining mark; Thai words can end in combining marks."""
     return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
@@ -192,7 +192,7 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
     Args:
         statistic: A function from resampled story indices, R x S, to the statistic of each resample, R.
         num_stories: The number of stories, S.
-        seed: The random seed of the resamples.
+        seed: The random seed for resampling.
 
     Returns:
         The lower and upper end of the interval.

@@ -54,11 +54,11 @@ class Options:
         context: The unscored text before each item. None selects the context of `nplm score`, which is <p> if the
             models' corpus has paragraph marks; see `LineStart`.
         tokens: How to tokenize words: `words`, `whitespace`, or '' as in the models' corpus; see `words.reading`.
-        hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep` does
-            not.
+        hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep`
+            leaves it whole.
         spillover: The number of preceding words whose values are added to each row.
-        word_probability: For models of subwords, characters or bytes: `corrected` for P(word), `sum` for P(tokens); see
-            `token_table.correct`.
+        word_probability: The probability to use for models of subwords, characters or bytes: `corrected` for P(word),
+            `sum` for P(tokens); see `token_table.correct`.
     """
 
     punctuation: str = 'attached'
@@ -81,7 +81,7 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
     """Returns the models together with their mixture, named `mixture`.
 
     Args:
-        models: Name -> model, for two or more models with the same vocabulary.
+        models: Two or more models with the same vocabulary, by name.
         weights: The weight of each model; the weights must sum to one.
 
     Raises:
@@ -102,13 +102,13 @@ def measure(
     """Measures the surprisal, entropy and rank of stimuli with one or more models.
 
     Args:
-        models: Name -> model, for models with the same vocabulary.
+        models: One or more models with the same vocabulary, by name.
         stimuli: The words.
         options: The measurement options.
         spelling: The spelling model for out-of-vocabulary words; None scores them as <rare>.
 
     Returns:
-        Name -> values of the additional columns, one value per word. Missing numbers are nan.
+        The additional columns by name, with one value per word. Missing numbers are NaN.
 
     Raises:
         BadInput: The vocabularies or tokenizers of the models differ, a word has no tokens, or the stimuli already have
@@ -145,7 +145,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
     """Converts a table with one row per word to long format: one row per word and model, ordered by model.
 
     Args:
-        columns: The columns, including those from `measure`.
+        columns: The columns of the table and the columns from `measure`.
         models: The names of the models, which become the values of the column `model`.
         spillover: See `Options`.
     """
@@ -159,7 +159,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns the text before and after the model name in the names of a model's columns."""
+    """Returns the text before and after the name of the model in the name of each of its columns."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
@@ -171,13 +171,13 @@ def _added_columns(models: Iterable[str], options: Options) -> list[str]:
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns, for each column of preceding words, the name of the repeated column and the distance in words."""
+    """Returns the base column and the distance (in words) of each column with values of preceding words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 
 
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
-    """Returns the vocabulary that the models share. Raises BadInput if their vocabularies differ."""
+    """Returns the vocabulary that the models share; raises BadInput if their vocabularies differ."""
     require(len(models) > 0, 'model', dict(models), 'must be one or more models')
     vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
@@ -209,7 +209,7 @@ def cut_items(
     allowed = f'does not apply to models with corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
     is_cut_by_word = is_lossless or tokenizer.tokens is None
-    allowed = 'tokenizes whole lines; its tokens cannot be assigned to words'
+    allowed = 'tokenizes whole lines, so its tokens cannot be assigned to words'
     require(is_cut_by_word, 'corpus.tokens', tokenizer.kind, allowed)
     (text,) = unspaced_scripts.join(vocabulary, [(options.context or '').rstrip(' ')])
     before = '' if not text.strip() or text[-1] in '\r\n' else text

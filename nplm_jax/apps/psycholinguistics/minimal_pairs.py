@@ -36,8 +36,8 @@ class EncodedPairs(NamedTuple):
         lines: The ids of each distinct sentence, int32, without boundary tokens.
         rows_Px2: The indices in `lines` of the good and the bad sentence of each pair.
         start: The unscored context of each sentence.
-        subsets: Name in SUBSETS -> mask of pairs, P. The pairs in `differing` have all `differing_words` in the
-            vocabulary; the pairs in `full` have all words in the vocabulary.
+        subsets: The mask of the pairs (P) in each subset of SUBSETS. The vocabulary contains all `differing_words` of a
+            pair in `differing`, and all words of a pair in `full`.
     """
 
     lines: list[np.ndarray]
@@ -133,7 +133,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
         subset_P: The mask of the pairs to count.
 
     Returns:
-        Group -> the numbers of pairs, correct pairs and ties.
+        The numbers of pairs, correct pairs and ties, by group.
     """
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     group_P = np.array([numbers[group] for group in groups])
@@ -143,7 +143,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
 
 
 def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
-    """Returns the fraction of correct pairs; nan if there are no pairs.
+    """Returns the fraction of correct pairs; NaN if there are no pairs.
 
     Args:
         counts: The numbers of pairs, correct pairs and ties, from `count`.

@@ -1,6 +1,6 @@
-"""Log-probability and rank of each token, and the entropy of the next-token distribution before and after it.
+"""Log-probability and rank of each token, and entropy of the next-token distributions before and after it.
 
-The statistics need full distributions over the vocabulary, which are in memory for only a few contexts at a time.
+The statistics require full distributions over the vocabulary, but only a few contexts are in memory at a time.
 
 Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V vocabulary, G groups of tokens.
 """
@@ -31,7 +31,7 @@ class LineStatistics(NamedTuple):
         entropy_before_T: The entropy of the distribution that predicts each token, float64, nats.
         entropy_after_T: The entropy of the distribution after each token, float64, nats.
         log_groups_GxT1: The log-probability that the next token belongs to each group, before each token and after the
-            last one, float64, G x (T + 1), nats.
+            last token, float64, G x (T + 1), nats.
     """
 
     log_p_T: np.ndarray
@@ -44,7 +44,7 @@ class LineStatistics(NamedTuple):
 def next_word_statistics(
     model: LanguageModel, lines: Arrays, prefixes: Arrays, vocabulary_size: int, groups: Arrays = ()
 ) -> list[LineStatistics]:
-    """Computes the statistics of independent lines. A prefix that several lines share is processed only once.
+    """Computes the statistics of independent lines; a prefix that several lines share is processed only once.
 
     Args:
         model: Any language model.

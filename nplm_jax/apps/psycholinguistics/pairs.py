@@ -6,14 +6,14 @@
 
 The table is a .csv, .tsv, .parquet or .jsonl file with one row per pair and the columns good and bad, or BLiMP's
 sentence_good and sentence_bad. A pair is correct if the whole good sentence has the higher probability, as in BLiMP. A
-pair is a tie if its log-probabilities differ by at most 1e-5 nats. Ties count as half a correct pair unless --ties is
-given.
+pair is a tie if its log-probabilities differ by at most 1e-5 nats. Each tie counts as half a correct pair unless --ties
+is given.
 
 Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
-whose words are all in the vocabulary. With --region_good and --region_bad, also prints the mean surprisal of the bad
-region minus that of the good region, in bits. The surprisals are those of `nplm surprisal`. --output writes one row per
-pair: the columns of the table and, for each run, the surprisals of both sentences and regions, their differences, and
-whether the pair is correct, wrong or a tie.
+whose words are all in the vocabulary. With --region_good and --region_bad, also prints by how many bits the mean
+surprisal of the bad region exceeds the mean surprisal of the good region. Surprisals are computed as in `nplm
+surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
+sentences and regions, their differences, and whether the pair is correct, wrong or a tie.
 """
 
 import argparse
@@ -40,7 +40,8 @@ DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # our co
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per pair; required')
+    table = '.csv, .tsv, .parquet or .jsonl file with one row per pair; required'
+    parser.add_argument('--table', required=True, metavar='FILE', help=table)
     for name in ('good', 'bad'):
         help = f'column of the {name} sentences; default: {name}, or sentence_{name}'
         parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
@@ -52,7 +53,7 @@ def define(parser: Parser) -> None:
     ties = 'count ties as half a correct pair (half, chance level), as wrong, or as right (like lm-evaluation-harness)'
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
     parser.add_context('sentence')
-    parser.add_output('.csv, .tsv or .parquet with one row per pair; default: none')
+    parser.add_output('.csv, .tsv or .parquet file to write, with one row per pair; default: none')
     parser.add_json()
 
 
@@ -103,9 +104,9 @@ def read(
 
     Args:
         table: The file, the value of --table.
-        sentences: The columns of the good and the bad sentences; empty for those in DEFAULT_COLUMNS.
-        group: The column of groups, such as paradigms; empty for none.
-        regions: The columns of the good and the bad regions; empty for none.
+        sentences: The columns of the good and the bad sentences; by default, the columns in DEFAULT_COLUMNS.
+        group: The column of groups, such as paradigms; may be empty.
+        regions: The columns of the good and the bad regions; may be empty.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly

@@ -8,16 +8,16 @@ reading times. The rows of an item must be adjacent and in reading order. An emp
 
 The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
 word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
-regression adds the surprisals of the word and the two preceding words. Times and predictors are centred by item, and
-both regressions are cross-validated over items. The gain is the difference in held-out log-likelihood per word, in
+regression adds the surprisals of the word and the two preceding words. Times and predictors are centred by item. Both
+regressions are cross-validated over items. The gain is the difference in held-out log-likelihood per word, in
 thousandths of a nat, with a 95% bootstrap interval over items. The analysis excludes words without a time, the first
 three words of each item, the first and last word of each sentence, and words that are unknown or follow an unknown
 word.
 
 With --item=item,condition, each condition is a separate text. The conditions of an item stay in the same fold and are
 resampled together. With --item=item,reader, the table has one row per word and reader, and times are not averaged over
-readers. --output writes the table with all predictors and the column `analysed`, for use in R.
-docs/howto/reading_times.md has an example.
+readers. --output writes the table with all predictors and the column `analysed`, for example for an analysis in R (see
+docs/howto/reading_times.md).
 """
 
 import argparse
@@ -43,16 +43,19 @@ _ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output 
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per word; required')
+    table = '.csv, .tsv, .parquet or .jsonl file with one row per word; required'
+    parser.add_argument('--table', required=True, metavar='FILE', help=table)
     parser.add_argument('--time', default='time', metavar='COLUMN', help='column of reading times')
     scale = 'predict the logarithm of the time (log) or the time in milliseconds (ms)'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
     parser.add_columns()
-    frequency = 'column of log frequencies; default: frequencies in the training text'
+    frequency = 'column of log frequencies; default: use the frequencies in the training text'
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
-    parser.add_argument('--folds', type=int, default=10, metavar='K', help='cross-validation folds over items')
-    parser.add_output('.csv, .tsv or .parquet to write the predictors to; default: none')
+    parser.add_argument(
+        '--folds', type=int, default=10, metavar='K', help='number of cross-validation folds over items'
+    )
+    parser.add_output('.csv, .tsv or .parquet file to write the predictors to; default: none')
     parser.add_figure('figure of the gains with their intervals; default: no figure')
     parser.add_json()
 
@@ -91,10 +94,10 @@ class WordTable(NamedTuple):
         stimuli: The table.
         words: The words without surrounding whitespace.
         item_W: The item index of each word.
-        times_W: The reading times, or their logarithms; nan if missing.
+        times_W: The reading times, or their logarithms; NaN if missing.
         unit_W: The index of the cross-validation unit of each word, given by the first item column.
         position_W: The position of each word in its item, from 1.
-        log_frequency_W: The log frequencies from the table; None if it has none.
+        log_frequency_W: The log frequencies in the table; None if the table has none.
     """
 
     stimuli: Stimuli
@@ -112,7 +115,7 @@ class Predictors(NamedTuple):
     Attributes:
         is_kept_W: The mask of the analysed words.
         baseline_WxB: The baseline predictors of the analysed words.
-        added_WxA: Model name -> surprisals of each analysed word and its preceding words, bits.
+        added_WxA: The surprisals of each analysed word and its preceding words, bits, by model name.
     """
 
     is_kept_W: np.ndarray
@@ -127,8 +130,8 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
         table: The file, the value of --table.
         names: The names of the item, zone and word columns.
         time: The column of reading times; an empty cell or NA is a missing time.
-        scale: `log` for the logarithms of the times, `ms` for the times.
-        frequency: The column of log frequencies; empty for none.
+        scale: `log` to return the logarithms of the times, `ms` to return the times.
+        frequency: The column of log frequencies; may be empty.
 
     Raises:
         BadInput: `stimuli.read` rejects the file, a column is missing, there are no reading times, or a cell is not a
@@ -152,7 +155,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
 
 def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
-    """Returns a column as numbers; nan for missing values."""
+    """Returns a column as numbers; missing values are NaN."""
     tables.check_has(stimuli.columns, name, flag, column, f'; choose another column with {flag}=COLUMN')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
@@ -195,7 +198,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
 
 def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_folds: int) -> None:
-    """Raises BadInput unless each fold has analysed words and the others suffice to fit a regression."""
+    """Raises BadInput unless each fold has analysed words and the other folds have enough to fit a regression."""
     units, number_W = np.unique(unit_W, return_inverse=True)
     check_folds(num_folds, len(units), 'with analysed words')
     fitted = len(unit_W) - np.bincount(number_W % num_folds).max() - len(np.unique(item_W))

@@ -43,7 +43,7 @@ COLUMN_NAMES = ColumnNames()
 
 @dataclasses.dataclass(frozen=True)
 class Stimuli:
-    """A table with one row per word. The rows of an item are adjacent.
+    """A table with one row per word, in which the rows of an item are adjacent.
 
     Attributes:
         columns: All columns of the table, with one value per row.
@@ -78,7 +78,7 @@ class Stimuli:
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
-    """Returns the value `distance` words before each word of the same item, float64, W; nan if there is none.
+    """Returns the value `distance` words before each word of the same item, float64, W; NaN if there is no such word.
 
     Args:
         values_W: The value of each word.
@@ -175,13 +175,13 @@ def from_columns(
 def from_sentences(
     columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, locate: Locate | None = None
 ) -> tuple[Stimuli, list[int]]:
-    """Splits the sentences of a table at whitespace. The table has one row per item, the result one row per word.
+    """Splits the sentences of a table, with one row per item, into words at whitespace.
 
     Args:
-        columns: The columns, as in `from_columns`. If there is no column `item`, it is added and numbers the rows.
+        columns: The columns, as in `from_columns`. If there is no column `item`, a column with row numbers is added.
         sentence: The column of sentences.
         name: The name of the table in error messages.
-        names: The item column, and the columns to add: zones, numbered from 1, and words.
+        names: The names of the item column and of the two columns to add: zones, numbered from 1, and words.
         locate: See `from_columns`.
 
     Returns:
@@ -195,7 +195,7 @@ def from_sentences(
         columns = {names.item[0]: range(1, len(columns[sentence]) + 1), **columns}
     _check_columns(columns, name, [*(('item', column) for column in names.item), ('sentence', sentence)], locate)
     for role, column in (('zone', names.zone), ('word', names.word)):
-        allowed = f'already exists in {name}; choose another name for the {role}s of {sentence!r}'
+        allowed = f'already exists in {name}; choose another name for the {role} column'
         require(column not in columns, f'{role} column', column, allowed)
     repeated = next((key for key, n in collections.Counter(_item_keys(columns, names)).items() if n > 1), None)
     require(repeated is None, ', '.join(names.item), repeated, f'{name} has two rows with this item; {_ADD_COLUMNS}')
@@ -216,7 +216,7 @@ def _find_sentences(columns: Columns) -> str:
 
 
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], locate: Locate) -> None:
-    """Raises BadInput unless the columns exist, differ and have no empty cells, and the last one is valid text."""
+    """Raises BadInput unless the columns exist, differ and have no empty cells, and the last column is valid text."""
     for role, column in roles:
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)
@@ -242,7 +242,7 @@ def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
 
 
 def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[range]:
-    """Returns the rows of each item. Raises BadInput unless they are adjacent and their zones increase."""
+    """Returns the rows of each item; raises BadInput unless they are adjacent and their zones increase."""
     keys, zones = _item_keys(columns, names), columns[names.zone]
     starts: dict[tuple[Any, ...], int] = {}
     for row, key in enumerate(keys):
@@ -258,7 +258,7 @@ def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[ra
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Converts a zone to a number. Returns the default for names without an order, such as 1_10."""
+    """Converts a zone to a number; returns the default for names without an order, such as 1_10."""
     try:
         return default if '_' in str(zone) else float(zone)
     except (TypeError, ValueError, OverflowError):

@@ -6,8 +6,8 @@
 
 Reads a table with one row per word and the columns item, zone and word. The rows of an item must be adjacent and
 ordered by zone. With --sentence, the table has one row per item. A table is a .tsv, .csv (separated by commas or
-semicolons), .parquet or .jsonl file. Without --table, reads items from stdin: one item per line or, if there are empty
-lines, one item between empty lines. Items are scored independently. For a table with one row per word and reader, give
+semicolons), .parquet or .jsonl file. Without --table, reads items from stdin: one item per line or, if the text has
+empty lines, one item per paragraph. Items are scored independently. If the table has one row per word and reader, give
 --item=item,reader.
 
 Writes the table with additional columns: the word's tokens, length and log frequency, whether it is in the vocabulary,
@@ -36,24 +36,24 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     helps = {
-        'weights': 'mixture weights, such as 0.7,0.3, or a file written by `nplm mix --output=FILE`; adds the mixture '
-        'of the runs as the model `mixture`; default: no mixture',
+        'weights': 'also measure the mixture of the runs, with weights such as 0.7,0.3 or a file written by `nplm mix '
+        '--output=FILE`, as the model `mixture`; default: no mixture',
         'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
         'sentence': 'column of sentences, for a table with one row per item; the sentences are split at whitespace, '
         'and the columns zone and word are added; default: one row per word',
         'figure': 'figure of the surprisal of each word; default: no figure',
-        'tokens': 'how to tokenize words: words splits off punctuation, whitespace does not; default: as in the '
-        'corpus of the runs, but with punctuation split off if the vocabulary requires it',
+        'tokens': 'how to tokenize words: words separates punctuation, whitespace does not; default: as in the '
+        'corpus of the runs, but with punctuation separated if the vocabulary requires it',
         'word_probability': 'for models of subwords, characters or bytes: probability of the word (corrected), or of '
         'its tokens including the preceding space (sum), as in minicons',
-        'hyphens': 'split: split an unknown word at its hyphens if all parts are known',
+        'hyphens': 'whether to split an unknown word at its hyphens if all parts are known (split) or not (keep)',
         'long': 'write one row per word and run, with the name of the run in the column model',
         'open': 'score unknown words with the spelling model trained by `nplm spell RUN`',
     }
-    parser.add_argument('--table', default='', help='table of words; default: text on stdin')
+    parser.add_argument('--table', default='', metavar='FILE', help='table of words; default: read text from stdin')
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
-    parser.add_output('.tsv, .csv or .parquet; default: TSV on stdout')
+    parser.add_output('.tsv, .csv or .parquet file to write; default: TSV on stdout')
     for key, values in measurement.CHOICES.items():
         parser.add_argument(f'--{key}', default=getattr(measurement.Options, key), choices=values, help=helps[key])
     parser.add_context()
@@ -62,7 +62,7 @@ def define(parser: Parser) -> None:
         type=int,
         default=0,
         metavar='K',
-        help='also add the predictors of each of the K preceding words as columns',
+        help='also add columns with the predictors of each of the K preceding words',
     )
     parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])

@@ -26,7 +26,7 @@ _SNIFFED_CHARACTERS = 2**16
 
 
 def find_output(output: str) -> pathlib.Path | None:
-    """Returns the path of --output, or None if the flag is empty. Raises BadInput unless the suffix is in WRITTEN."""
+    """Returns the path of --output, or None if it is empty; raises BadInput if the suffix is not in WRITTEN."""
     return _find('--output', output, WRITTEN) if output else None
 
 
@@ -43,7 +43,7 @@ def check_new(columns: Columns, added: Iterable[str]) -> None:
 
 
 def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
-    """Raises BadInput if a table lacks a column. The message lists its columns and suggests the nearest name.
+    """Raises BadInput if a table lacks a column; the message lists its columns and suggests the nearest name.
 
     Args:
         columns: The columns of the table.
@@ -58,7 +58,7 @@ def check_has(columns: Columns, name: str, key: str, column: str, advice: str = 
 
 
 def is_missing(cell: Any) -> bool:
-    """Returns whether a cell is None or nan."""
+    """Returns whether a cell is None or NaN."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
@@ -93,7 +93,7 @@ def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Locate, str]:
 
 
 def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
-    """Returns the keys of all objects, and line number -> cells. Missing keys become None."""
+    """Returns the keys of all objects, and the cells of each line by line number; missing keys become None."""
     objects: dict[int, dict[str, Any]] = {}
     for number, line in read_lines(path):
         if line.strip():
@@ -109,7 +109,7 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
 
 
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
-    """Returns the header of a TSV or CSV file, and line number -> cells. Skips blank lines.
+    """Returns the header of a TSV or CSV file, and the cells of each line by line number; skips blank lines.
 
     In TSV files, only quotation marks that enclose a whole cell are special.
     """
@@ -133,7 +133,7 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
 
 
 def _find_separator(text: str, default: str) -> str:
-    """Detects the separator of a table: the character whose count in the header recurs in the most lines.
+    """Detects the separator of a table: the character that most lines contain as often as the header.
 
     Reads only the first lines and ignores quoted text. Returns the default if the header has no separator, as in a
     table with one column.
@@ -214,7 +214,7 @@ def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = (
 
 
 def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
-    """Converts a column for Parquet. Columns with mixed or unsupported types become text."""
+    """Converts a column for Parquet; columns with mixed or unsupported types become text."""
     try:
         array = pyarrow.array(column, from_pandas=True)
         pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())

@@ -27,8 +27,8 @@ class TokenTable(NamedTuple):
         tokens_T: The tokens.
         ids_T: The token ids, int32.
         words_T: The row of each token's word.
-        is_head_T: Whether each token belongs to the word without its punctuation. If a word is only punctuation, all
-            its tokens do.
+        is_head_T: Whether each token belongs to the word without its punctuation; True for all tokens of a word that is
+            only punctuation.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
         lines: The slice of tokens of each item.
         joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
@@ -109,11 +109,11 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
-        punctuation: `attached` if only whitespace ends a word, `word` if punctuation also does.
+        punctuation: `attached` if only whitespace ends a word, `word` if punctuation also ends a word.
 
     Returns:
-        The ids of tokens that begin with whitespace, of all others, of tokens that end the previous word, and of all
-        others.
+        Four arrays of ids: the tokens that begin with whitespace, and all other tokens; the tokens that end the
+        previous word, and all other tokens.
     """
     tokenizer = vocabulary.tokenizer
     begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
@@ -127,7 +127,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 def correct(
     lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
 ) -> np.ndarray:
-    """Returns log P(word) minus log P(tokens) for each word, float64, W, nats.
+    """Returns log P(word) minus log P(tokens) of each word, float64, W, nats.
 
     Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
     end of the word itself. Let B be the event that the next token begins with whitespace. Then

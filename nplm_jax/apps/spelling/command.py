@@ -1,19 +1,19 @@
-"""Trains a spelling model of out-of-vocabulary words, which allows a run to score and generate any word.
+"""Trains a spelling model for out-of-vocabulary words, with which a run can score and generate any word.
 
     nplm spell runs/NAME
     nplm spell runs/NAME --family=modified_kneser_ney --n=6
     nplm score runs/NAME --open < text
     nplm generate runs/NAME --open
 
-Trains a small window network (the paper's architecture) on the characters of the training words outside the run's
-vocabulary, in a minute or less, and saves it in runs/NAME/spelling. The same command resumes interrupted training.
---family selects another model.family; modified_kneser_ney trains in a second. The probability of an out-of-vocabulary
-word w is then
+The spelling model is a small window network with the paper's architecture. It is trained on the characters of the
+training words outside the run's vocabulary, which takes a minute or less, and saved in runs/NAME/spelling. Run the same
+command again to resume interrupted training. --family selects another model.family; modified_kneser_ney trains in a
+second. The probability of an out-of-vocabulary word w is then
 
     P(w | context) = P(<rare> | context) P(spelling of w | w is out of vocabulary),
 
 so every string without whitespace has a positive probability. Prints the bits per character of out-of-vocabulary words
-in the validation and test texts, counting the end of a word as a character, and some generated words. Training progress
+in the validation and test texts, and some generated words. The end of a word counts as a character. Training progress
 is printed to stderr.
 """
 
@@ -37,10 +37,10 @@ _NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not in the traini
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
-    parser.add_argument('--family', default='nplm', help='family of the character model, a value of model.family')
-    order = 'order n of the character model, which reads n - 1 characters; default: as for the network'
-    parser.add_argument('--n', type=int, help=order)
-    parser.add_argument('--seed', type=int, default=1, help='random seed of training and generation')
+    parser.add_argument('--family', default='nplm', help='family of the spelling model, a value of model.family')
+    order = 'order n of the spelling model, which reads n - 1 characters; default: the same as for the network'
+    parser.add_argument('--n', type=int, metavar='N', help=order)
+    parser.add_argument('--seed', type=int, default=1, metavar='N', help='random seed for training and generation')
     parser.add_json()
 
 

@@ -5,12 +5,12 @@
     nplm sweep brown model.m=30,60 model.h=50,100 --config.train.epochs=2
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
-Trains one run for every combination of the values in KEY=VALUE,VALUE,..., each in its own folder. Without such
+Trains one run for every combination of the values in KEY=VALUE,VALUE,..., each in its own folder. Without KEY=VALUE
 arguments, trains every point that sweep() in the config file yields. If several configs are given, trains and compares
 them. --vectorize trains points together if they differ only in seed, learning rate or decay. --launcher=local runs the
-points as processes on this machine, and --launcher=slurm as SLURM jobs; --jobs limits the number of concurrent points.
-The same command resumes a stopped sweep. Prints a table of perplexities and marks the run with the best validation
-perplexity.
+points as processes on this machine, and --launcher=slurm runs them as SLURM jobs. --jobs limits the number of
+concurrent points. Run the same command again to resume a stopped sweep. Prints a table of perplexities, in which the
+run with the best validation perplexity is marked.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def define(parser: Parser) -> None:
     axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
     parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
-    values = "values of a config key to compare; default: points of the config file's sweep()"
+    values = "config key and the values to compare; default: the points of the config file's sweep()"
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help=values)
 
 

@@ -41,7 +41,7 @@ class SweepExtension:
 
     @property
     def needs_no_distributed(self) -> tuple[str, ...]:
-        """See `Extension`: --launcher starts --processes, and a search numbers its processes."""
+        """See `Extension`. --launcher accepts --processes, and a search accepts --process_id."""
         return ('processes',) * bool(asked.LAUNCHER.value) + ('process_id',) * asked.is_search()
 
     @property
@@ -61,7 +61,7 @@ class SweepExtension:
         return bool(asked.VECTORIZE.value)
 
     def name_config(self, argv: list[str]) -> list[str]:
-        """See `Extension`: --config names the first of --configs."""
+        """See `Extension`. Adds --config with the first config of --configs."""
         values = [word.partition('=')[2] for word in argv if re.fullmatch('--?configs=.*', word, re.DOTALL)]
         if not values:
             return argv
@@ -70,7 +70,7 @@ class SweepExtension:
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:
-        """See `Extension`: takes words such as model.m=10,30 after --grid, or after --sweep from `nplm sweep`."""
+        """See `Extension`. Accepts arguments such as model.m=10,30 after --grid, or after --sweep from `nplm sweep`."""
         if is_taken := asked.is_sweep():
             is_both = bool(asked.GRID.value and asked.SWEEP.value)  # `check` rejects it
             flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], is_both

@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import Resumable, require
 
 
 def run(launch: Launch) -> None:
-    """Runs the points of a sweep, the trials of a search, or one run as a job, and prints the table.
+    """Runs the points of a sweep, the trials of a search, or a single run as a job, and prints the resulting table.
 
     Raises:
         BadInput: A point, the search space or the folder is invalid.
@@ -44,7 +44,7 @@ def run(launch: Launch) -> None:
 
 
 def find_points(launch: Launch) -> Points:
-    """Returns the points selected by the flags, or the run itself if they select no sweep."""
+    """Returns the points that the flags select, or the single run as a point if they select no sweep."""
     if asked.CONFIGS.value:
         return Points(sweep_points.config_points(asked.CONFIGS.value.split(';'), launch.overrides), {})
     if asked.SWEEP.value:
@@ -55,7 +55,7 @@ def find_points(launch: Launch) -> Points:
 
 
 def run_search(launch: Launch) -> str:
-    """Runs the requested search in this process or as jobs. Returns its table.
+    """Runs the requested search in this process or as jobs, and returns its table.
 
     Raises:
         BadInput: A package is not installed, the config file has no valid search space, or the folder or the database
@@ -80,7 +80,7 @@ def run_search(launch: Launch) -> str:
 
 
 def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
-    """Runs each point without a result as a job with its own command line.
+    """Runs each unfinished point as a job with a separate command line.
 
     Args:
         launch: The values of the flags.

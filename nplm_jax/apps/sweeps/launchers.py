@@ -1,4 +1,4 @@
-"""Jobs on SLURM or on this machine, submitted by submitit. Each process of a job runs an ordinary command line.
+"""Submission of jobs to SLURM or to this machine with submitit. Each process of a job runs an ordinary command line.
 
 A job that is preempted, requeued or out of time saves its state and resumes when SLURM restarts it.
 """
@@ -42,7 +42,7 @@ class Job(NamedTuple):
 
 
 class _Process:
-    """A process of a job. submitit calls the object in the job, and its `checkpoint` shortly before the time limit."""
+    """A process of a job. submitit calls the object in the job, and `checkpoint` shortly before the time limit."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
@@ -63,7 +63,7 @@ class _Process:
             sys.exit(code)
 
     def checkpoint(self) -> Any:
-        """Makes the run save its state. Returns the submission that continues it."""
+        """Makes the run save its state, and returns the submission that continues the run."""
         import submitit
 
         self._run.terminate()
@@ -72,7 +72,7 @@ class _Process:
 
 
 def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Converts options such as `['partition=gpu', 'time=60']` (minutes) to a dictionary. Raises BadInput."""
+    """Parses options such as `['partition=gpu', 'time=60']` (minutes); raises BadInput if an option is invalid."""
     options: dict[str, Any] = {}
     for text in texts:
         key, _, value = text.partition('=')
@@ -102,9 +102,9 @@ def run(
         jobs: The jobs.
         launcher: 'slurm', or 'local' for processes on this machine.
         logs: A folder used only for the output of the jobs and submitit's files.
-        finished: Returns whether the run in a folder has a result.
+        finished: A function that returns whether the run in a folder has a result.
         options: The options of SLURM jobs.
-        processes: The number of processes of each job, which train together.
+        processes: The number of processes of each job, which train one model together.
         max_running: The maximum number of concurrent jobs; None for all on SLURM and one on this machine.
 
     Returns:
@@ -152,7 +152,7 @@ def run(
 
 
 def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> Any:
-    """Returns submitit's executor. Raises BadInput if submitit or SLURM is missing."""
+    """Returns an executor of submitit; raises BadInput if submitit or SLURM is missing."""
     try:
         import submitit
     except ImportError:
@@ -205,7 +205,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
 
 
 def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
-    """Returns the jobs that have ended: for SLURM, those no longer in the queue, because accounting may be missing."""
+    """Returns the jobs that have ended. On SLURM, these are the jobs that are no longer in the queue."""
     if is_local:
         return [job for job, submitted in running.items() if submitted.done()]
     queue = _read_queue()
@@ -221,7 +221,7 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns the last nonempty line of a log, cut to 300 characters. Ignores lines from srun."""
+    """Returns up to 300 characters of the last nonempty line of a log, ignoring lines from srun."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
     said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
     return next((line[:300] for line in said if line), 'no output')

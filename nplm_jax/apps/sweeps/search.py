@@ -31,7 +31,7 @@ _FINISHED = TrialState.COMPLETE, TrialState.PRUNED
 
 
 class _Lost(BaseException):
-    """The loss of this process's trial to another process. Optuna does not record a BaseException."""
+    """An exception raised if another process has taken over the trial; Optuna does not record a BaseException."""
 
 
 @dataclasses.dataclass
@@ -68,9 +68,9 @@ class Search:
         space: The search space.
         folder: The folder of the search, with a subfolder for each trial.
         url: The URL of the database.
-        num_trials: The number of complete or pruned trials after which no new trial starts.
+        num_trials: The number of complete or pruned trials after which no new trial is started.
         words: The command line of the config: launch.py, --config and the keys set by flags.
-        worker: The index of this process among several; None if unknown.
+        worker: The index of this process among the processes of the search; None if unknown.
     """
 
     space: search_space.Space
@@ -81,7 +81,7 @@ class Search:
     worker: int | None = None
 
     def run(self) -> str:
-        """Runs the missing trials one after another. Returns the table from `search_report.write`.
+        """Runs the missing trials one after another, and returns the table of `search_report.write`.
 
         Raises:
             BadInput: The database is unusable or contains another study, the folder has trials of another study, or the
@@ -104,7 +104,7 @@ class Search:
     def run_jobs(
         self, num_workers: int, launcher: str, options: Mapping[str, Any], worker_flags: Sequence[str] = ()
     ) -> str:
-        """Runs the missing trials in several processes. Returns the table from `search_report.write`.
+        """Runs the missing trials in several processes, and returns the table of `search_report.write`.
 
         Args:
             num_workers: The number of processes.
@@ -148,7 +148,7 @@ class Search:
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        # A constant liar avoids points that other processes are training.
+        # With a constant liar, the sampler avoids points that other processes are training.
         study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
@@ -183,7 +183,7 @@ class Search:
                 raise
 
     def _objective(self, corpus: SharedCorpus, begun: list[int], trial: optuna.Trial) -> float:
-        """Trains one trial and adds its number to `begun`. Returns the validation perplexity.
+        """Trains one trial, adds its number to `begun`, and returns its validation perplexity.
 
         Raises:
             optuna.TrialPruned: The pruner stopped the trial, or its point cannot be trained.
@@ -195,7 +195,8 @@ class Search:
         try:
             return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
         except UpdateFinishedTrialError:
-            print(f'{name}: heartbeats were missing; another process continues the trial', file=sys.stderr, flush=True)
+            reason = 'this process sent no heartbeats for too long, so another process continues the trial'
+            print(f'{name}: {reason}', file=sys.stderr, flush=True)
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
@@ -226,7 +227,7 @@ class Search:
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run`; waits while a suspended process that lost the trial still locks the folder."""
+    """Calls `experiment.run`, and waits while a suspended process that lost the trial still locks the folder."""
     while True:
         try:
             return experiment.run(settings, folder, *rest)

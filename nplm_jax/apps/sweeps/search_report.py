@@ -17,19 +17,19 @@ from nplm_jax.utils.io import write_atomically
 
 
 def trial_name(trial: FrozenTrial) -> str:
-    """Returns the name of a trial's folder. A retried trial uses the folder of the original."""
+    """Returns the name of a trial's folder; a retried trial uses the folder of the original trial."""
     return f'trial-{trial.system_attrs.get("failed_trial", trial.number):04}'
 
 
 def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
     """Writes table.md, and the figures importance.png and slices.png.
 
-    The figures require at least two complete trials on the same words.
+    Figures are drawn only for two or more complete trials on the same words.
 
     Args:
         study: The study.
         folder: The folder of the search.
-        command_of: Returns the command line that trains a point.
+        command_of: A function that returns the command line that trains a point.
 
     Returns:
         The table, best trial first, the paths of the figures, and the command line of the best trial. If the trials are

@@ -57,7 +57,7 @@ class Space:
                 problem = f'{name} has the choice {choice!r}; choices must be numbers, strings, True, False or None'
                 require(survives, '--search', ..., f'search() of {self.path}: {problem}')
         chosen = [key for key in point if key in config_lib.CHOOSERS] if isinstance(point, Mapping) else []
-        problem = f'chooses {", ".join(chosen)}; a search varies the keys of one config'
+        problem = f'sets {", ".join(chosen)}, but a search can only vary keys of one config'
         require(not chosen, '--search', ..., f'search() of {self.path} {problem}')
         settings = sweep_points.apply(self.config, point, '--search').settings
         name = self.settings.name  # also the name of the study

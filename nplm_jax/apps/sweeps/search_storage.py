@@ -22,9 +22,9 @@ _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
-    """Returns the URL of a search: --storage, else $NPLM_STORAGE, else a SQLite file in its folder.
+    """Returns the URL of a search: --storage, $NPLM_STORAGE or, by default, a SQLite file in its folder.
 
-    `postgresql://` means `postgresql+psycopg://`.
+    `postgresql://` is interpreted as `postgresql+psycopg://`.
 
     Args:
         flag: The value of --storage.
@@ -112,5 +112,5 @@ def _show(url: sa.URL) -> str:
 
 
 def retry(study: optuna.Study, trial: optuna.trial.FrozenTrial, limit: int | None = None) -> None:
-    """Requeues a trial at most `limit` times; the new trial continues in the folder of the first."""
+    """Requeues a trial at most `limit` times; the new trial continues in the folder of the original trial."""
     optuna.storages.RetryHeartbeatStaleTrialCallback(limit, inherit_intermediate_values=True)(study, trial)

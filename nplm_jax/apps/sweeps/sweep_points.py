@@ -27,8 +27,8 @@ class Point(NamedTuple):
     Attributes:
         name: The name of the run and of its folder.
         settings: The settings of the run.
-        overrides: The flattened keys that differ from the sweep's config.
-        file: The point's value of --config; '' if it is the sweep's value.
+        overrides: The values that differ from the sweep's config, by flattened key.
+        file: The value of --config for this point; '' if it is the sweep's value.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: Name -> the reason why the point is invalid, for all other points.
+        impossible: The reason why each of the other points is invalid, by name.
     """
 
     possible: list[Point]
@@ -50,7 +50,7 @@ class Points(NamedTuple):
 
 
 def load_points(path: str, config: Config) -> Points:
-    """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
+    """Returns a checked point for each point that `sweep()` in a config file yields, applied to `config`.
 
     Args:
         path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
@@ -96,7 +96,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
 
 
 def grid_points(axes: Sequence[str], config: Config) -> Points:
-    """Returns a point for each combination of values, each applied to `config` and checked.
+    """Returns a checked point for each combination of values, applied to `config`.
 
     Args:
         axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
@@ -111,7 +111,7 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'the key is given twice')
-        advice = 'names a component, but a grid varies the keys of one config; give several configs with --configs'
+        advice = 'names a component, but a grid can only vary keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)
         require(key != TEACHER, '--grid', axis, 'the values may contain commas; use sweep() in the config file')
@@ -122,7 +122,7 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
 
 
 def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str) -> Points:
-    """Applies each point to a config. Raises BadInput if a key is unknown or no point is possible.
+    """Applies each point to a config; raises BadInput if a key is unknown or no point is possible.
 
     Args:
         all_overrides: The keys that each point changes.
@@ -141,7 +141,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     names = [str(o.get('name') or name or keys['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
     for name in names:
-        problem = f'{one} is named {name}, like another point or a file of the sweep'
+        problem = f'{one} has the name {name}, which is also the name of another point or of a file of the sweep'
         require(taken.count(name) == 1, flag, ..., problem)
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):

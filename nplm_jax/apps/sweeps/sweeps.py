@@ -27,7 +27,7 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks, before any point runs, the points that an earlier command started. All points must use the same text.
+    """Checks the points that an earlier command started, before any point runs.
 
     Args:
         points: The points of the sweep.
@@ -53,16 +53,16 @@ def run(
     vectorize: bool = False,
     failures: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Runs the points one after another, each in its own folder. Finished points do not run again.
+    """Runs the points one after another, each in its own folder, and skips finished points.
 
-    Points that diverge or have too little text are marked in the table, and the sweep continues.
+    If a point diverges or has too little text, the table marks it and the sweep continues.
 
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
         command: The command line, for the results.
         vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
-        failures: Name -> a word for each additional point that cannot run; see `write_table`.
+        failures: A word for each additional point that cannot run, by name; see `write_table`.
 
     Returns:
         The table of all points; see `write_table`.
@@ -94,8 +94,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
-        failures: Name -> a word for each point without a result, such as `diverged`. Includes points that cannot run
-            and are not among `points`, with words such as `impossible`.
+        failures: A word for each point without a result, such as `diverged`, by name. Points that cannot run and are
+            not among `points` are included, with words such as `impossible`.
 
     Returns:
         The table and the path of the figure. If all points use the same words, the table marks the point with the

@@ -1,4 +1,4 @@
-"""Vectorized training of runs: one compiled program for networks of equal shape."""
+"""Vectorized training: a single compiled program for runs whose parameters have the same shapes."""
 
 import contextlib
 import signal
@@ -19,14 +19,14 @@ from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 
 def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
-    """Groups runs that can train together.
+    """Groups runs that can be trained together.
 
     Args:
         all_settings: The settings of each run.
 
     Returns:
-        Groups of indices into `all_settings`, ordered by their first index. Every run on several devices and every
-        count-based model forms a group on its own.
+        Groups of indices into `all_settings`, ordered by their first index. Each run on several devices and each
+        count-based model is the only member of its group.
     """
     members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):
