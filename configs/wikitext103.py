@@ -8,8 +8,8 @@
 ZIP is the archive or the folder of its files, whose SHA-256 or SHA-1 is checked. Nothing is downloaded. Words are
 prepared as for WikiText-2 (configs/wikitext2.py) and in the literature, with <p> in place of <eos>.
 
-This config has never been run on the archive. The losses of the networks are sampled, because the
-vocabulary has 267,735 words.
+This config has never been run on the archive. The losses of the networks are sampled, because the vocabulary has
+267,735 words.
 """
 
 from ml_collections import ConfigDict
