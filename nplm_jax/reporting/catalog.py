@@ -110,24 +110,26 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The identity of words, vocabulary and splits. Runs with different identities are not comparable.
+        """The identity of evaluated words, vocabulary and splits. Runs with different identities are not comparable.
 
-        The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
-        it is the path of the run, which is unique.
+        The value is the digest in corpus.json and the numbers of sampled words, if any. The unique path of the run
+        replaces a missing digest (of a run imported without --vocabulary, or a damaged run).
         """
-        return str(self._corpus.get('sha256') or self.folder.resolve())
+        sample = (self.results or {}).get('sample', {}).get('words', 'all words')
+        return f'{self._corpus.get("sha256") or self.folder.resolve()}, {sample}'
 
     def has_test_text_of(self, other: 'Run') -> bool:
-        """Returns whether two runs have the same test text, regardless of tokenization.
+        """Returns whether two runs were evaluated on the same whole test text, regardless of tokenization.
 
         Returns False if a digest is not recorded. Digests do not cover whitespace, so recorded sizes must also agree:
         the numbers of words are equal, and the numbers of bytes differ by at most 1%.
         """
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
+        is_sampled = any((run.results or {}).get('sample') for run in (self, other))
         sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
         words, num_bytes = ([size[key] or 0 for size in sizes if key in size] for key in ('words', 'utf8_bytes'))
         is_one_size = len({*words}) < 2 and max(num_bytes, default=0) <= 1.01 * min(num_bytes, default=0)
-        return bool(digests[0]) and digests[0] == digests[1] and is_one_size
+        return bool(digests[0]) and digests[0] == digests[1] and is_one_size and not is_sampled
 
     @property
     def _corpus(self) -> dict[str, Any]:

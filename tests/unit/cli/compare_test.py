@@ -54,6 +54,18 @@ def test_runs_on_other_words_are_named_and_have_no_common_best(folders, nplm_com
     assert '*' not in '\n'.join(rows)
 
 
+def test_a_sample_of_the_words_is_ranked_only_with_the_same_sample(folders, nplm_command, tmp_path):
+    for name in ('counts', 'network'):
+        shutil.copytree(folders / name, tmp_path / name)
+    pair = tmp_path / 'counts', tmp_path / 'network'
+    sample = {'words': {'valid': 5, 'test': 5}, 'standard_error': {'valid': 0.1, 'test': 0.1}}
+    for folder in pair:
+        (folder / 'results.json').write_text(json.dumps({**recorded(folder), 'sample': sample}))
+        rows, stderr = nplm_command('compare', *pair)
+        is_same = folder == tmp_path / 'network'
+        assert ('*' in '\n'.join(rows)) == is_same and len(stderr) == (not is_same)
+
+
 def test_a_run_that_is_named_mixture_is_not_taken_for_the_mixture(tmp_path, monkeypatch):
     (tmp_path / 'mixture').mkdir()
     monkeypatch.chdir(tmp_path)
