@@ -131,6 +131,7 @@ def score_text(
         scored.append(('mixture', loaded[0], mixture, words[0]))
     scores: dict[str, dict[str, Any]] = {}
     for name, models, model, cut in scored:
+        require(any(cut), '--text', flags.text, 'contains no words')
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
         is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(lines, cut))
