@@ -150,7 +150,9 @@ def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, t
 
 
 @pytest.mark.parametrize('is_finished', [True, False])
-def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loads(plugged, tmp_path, is_finished):
+def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loads(
+    plugged, tmp_path, is_finished, lines
+):
     config, write = plugged
     results = experiment.run(config, tmp_path / 'run')
     if not is_finished:
@@ -158,7 +160,9 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     write(PLUGIN + '# a comment')
     with refuses('--workdir'):
         experiment.run(config, tmp_path / 'run')
+    lines()
     loaded = loading.load(tmp_path / 'run', ['my_text'])
+    assert [line.startswith('warning: ') and 'my_text' in line for line in lines()[1]] == [True]
     settings, words = loaded.settings, loaded.vocabulary
     with plugins.trust(['my_text']):
         assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
