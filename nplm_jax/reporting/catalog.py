@@ -272,10 +272,8 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
         depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
             runs.append(pathlib.Path(path))
-        # Do not descend into runs.
-        folders[:] = (
-            sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
-        )
+        descends = CONFIG not in files and depth < _DEPTH  # not into runs
+        folders[:] = sorted(f for f in folders if descends and not f.startswith('.'))
     return runs
 
 
@@ -288,10 +286,11 @@ def suggest(wrong: pathlib.Path) -> str:
     if wrong.is_file():
         return f'it is a file; to score its text: nplm score RUN < {shlex.quote(str(wrong))}'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
+    missing = '' if wrong.exists() else f'{wrong.absolute()} does not exist; '
     if not (runs := next(filter(None, lists), [])):
-        return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'
+        return f'{missing}train a run with: {command_line([*nplm_command(), "train", "sentences"])}'
     more = f' and {len(runs) - _MAX_SUGGESTED} more (nplm runs)' if len(runs) > _MAX_SUGGESTED else ''
-    return f'finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
+    return f'{missing}finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
 
 
 def is_complete(results: Mapping[str, Any]) -> bool:
