@@ -40,10 +40,11 @@ _OPTIONAL: Mapping[str, Schema] = {
     'mixture': {ANY_KEY: _HELD_OUT},
     'impossible_words': {ANY_KEY: NUMBER},
     'oov': dict.fromkeys(SPLITS[1:], NUMBER),
-    'evaluated_train_words': (int,),
-    'calibration_words': (int,),
+    **dict.fromkeys(('vocabulary', 'parameters', 'evaluated_train_words', 'calibration_words'), (int,)),
+    'words': {ANY_KEY: (int,)},
+    'versions': {ANY_KEY: (str,)},
     'sizes': {ANY_KEY: {ANY_KEY: INFINITE}},
-    'sample': {'words': _HELD_OUT, 'standard_error': _HELD_OUT},
+    'sample': {'words': dict.fromkeys(SPLITS[1:], (int,)), 'standard_error': _HELD_OUT},
     **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
 }
 _DEPTH = 3  # maximum depth of a run below the searched folder: runs/SWEEP/POINT
