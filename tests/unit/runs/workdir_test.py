@@ -17,7 +17,16 @@ from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora
 from nplm_jax.distributed import multihost
 from nplm_jax.outputs import word_codes
-from nplm_jax.runs import experiment, loading, precision_choice, run_inputs, session, shared_corpus, workdir
+from nplm_jax.runs import (
+    experiment,
+    loading,
+    precision_choice,
+    remote_scoring,
+    run_inputs,
+    session,
+    shared_corpus,
+    workdir,
+)
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -171,6 +180,17 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         loading.prepare_recorded(settings, tmp_path / 'run')
     write(PLUGIN)
     assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
+
+
+def test_workers_with_other_code_of_a_plugin_do_not_score_for_a_command(plugged, tmp_path):
+    config, write = plugged
+    experiment.run(config, tmp_path / 'run')
+    digests = []
+    for code in (PLUGIN, PLUGIN, PLUGIN + '# a comment'):
+        write(code)
+        with plugins.trust(['my_text']):
+            digests.append(remote_scoring.Source.of([tmp_path / 'run']).digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
