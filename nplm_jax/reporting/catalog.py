@@ -143,7 +143,7 @@ class Run:
 
 def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
     """Returns the path of a run or a packed model; a bare name is looked up in `runs/`."""
-    path = expand('--workdir', folder)
+    path = expand('RUN', folder)
     return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
 
 
