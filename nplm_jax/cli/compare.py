@@ -86,7 +86,7 @@ def _advise(runs: Sequence[Run]) -> str:
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are bits per byte, because the test texts or their sizes differ or no digest is recorded'
+        return ', nor are bits per byte, because the test texts, their sizes or samples differ or no digest is recorded'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return (
         f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
@@ -132,6 +132,7 @@ def score_text(
         scored.append(('mixture', loaded[0], mixture, words[0]))
     scores: dict[str, dict[str, Any]] = {}
     for name, models, model, cut in scored:
+        require(any(cut), '--text', flags.text, 'contains no words')
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
         is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(lines, cut))

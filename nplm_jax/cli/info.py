@@ -40,12 +40,12 @@ def main(flags: argparse.Namespace) -> None:
         catalog.check_files(run.folder)
         is_plugin = plugins.is_path(run.values['corpus.tokens'])
         known = (vocabulary_files.load_words if is_plugin else vocabulary_files.load)(words)
-        rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
+        is_counted = any(known.counts)  # an ARPA file has no counts, and its words have any order
         info['vocabulary'] = {
             'size': len(known),
-            'rare_share': rare,
+            'rare_share': known.counts[0] / sum(known.counts) if is_counted else None,
             'unit': 'tokens' if is_plugin or known.tokenizer.tokens else 'words',
-            'most_frequent': list(known.shown[1:11]),
+            'most_frequent': list(known.shown[1:11]) if is_counted else None,
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
     info['config'] = {key: x for key, x in run.record.items() if key not in ('format', records.DIGESTS)}
@@ -58,7 +58,8 @@ def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:
         rare = f', with <rare> as {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
-        lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}; {" ".join(words["most_frequent"])} ...')
+        frequent = f'; {" ".join(words["most_frequent"])} ...' if words['most_frequent'] else ''
+        lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}{frequent}')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
     lines.append(f'files: {", ".join(files)}')
     if results and not results.get('imported'):

@@ -45,10 +45,10 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         exit_with(2, str(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_with(1, f'the output pipe was closed; saved progress is intact; resume with: {command}')
+        exit_with(1, f'the output pipe was closed; resume with: {command}')
     except (KeyboardInterrupt, Terminated) as stop:
         code = 143 if isinstance(stop, Terminated) else 130
-        exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
+        exit_with(code, f'stopped; resume with: {command}')
     except Exception as error:
         if not DISTRIBUTED.value:
             raise

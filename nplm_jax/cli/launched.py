@@ -130,4 +130,4 @@ def resumable(launch: Launch) -> Iterator[None]:
     except OSError as error:
         if not (failure := workdir.describe_failure(error, launch.folder)):
             raise
-        exit_with(1, f'{failure}; saved progress is intact; resume with: {launch.command}')
+        exit_with(1, f'{failure}; resume with: {launch.command}')

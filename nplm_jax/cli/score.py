@@ -124,8 +124,9 @@ def main(flags: argparse.Namespace) -> None:
         print_query(words, lines, flags.summary)
         return
     tokenizer = models.vocabulary.tokenizer
-    scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
-    summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)
+    mark = b''.join(map(tokenizer.utf8, models.vocabulary.decode(models.line_start.prefix)))
+    end = mark if flags.end else b'\n' if flags.stream and tokenizer.is_lossless else b''
+    summary = summarize(tokenizer, texts, words, lines, end.decode(), flags.open)
     shown = map(models.vocabulary.show, words)
     described = [] if flags.summary else list(map(describe, shown, lines))
     if flags.json:
@@ -232,7 +233,7 @@ def summarize(
     texts: Sequence[str],
     words: Sequence[Sequence[str]],
     lines: Sequence[Line],
-    scores_ends: bool,
+    end: str,
     with_spelling: bool,
 ) -> list[tuple[str, float, str, str]]:
     """Returns the perplexities and counts of a text.
@@ -245,7 +246,7 @@ def summarize(
         texts: The lines of the text.
         words: The tokens of each line.
         lines: The scores of the lines.
-        scores_ends: Whether the end of each line is scored and counts as one character.
+        end: The text of a line end if line ends are scored, otherwise ''.
         with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
@@ -266,7 +267,7 @@ def summarize(
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
         num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))
-        ends = len(texts) * scores_ends
+        ends = len(texts) * len(end)  # line ends are ASCII
         sizes = (sum(map(len, texts)) + ends, sum(len(text.encode()) for text in texts) + ends)
         size = TextSize(total.tokens, num_words, *sizes)
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)

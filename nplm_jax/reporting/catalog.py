@@ -40,10 +40,11 @@ _OPTIONAL: Mapping[str, Schema] = {
     'mixture': {ANY_KEY: _HELD_OUT},
     'impossible_words': {ANY_KEY: NUMBER},
     'oov': dict.fromkeys(SPLITS[1:], NUMBER),
-    'evaluated_train_words': (int,),
-    'calibration_words': (int,),
+    **dict.fromkeys(('vocabulary', 'parameters', 'evaluated_train_words', 'calibration_words'), (int,)),
+    'words': {ANY_KEY: (int,)},
+    'versions': {ANY_KEY: (str,)},
     'sizes': {ANY_KEY: {ANY_KEY: INFINITE}},
-    'sample': {'words': _HELD_OUT, 'standard_error': _HELD_OUT},
+    'sample': {'words': dict.fromkeys(SPLITS[1:], (int,)), 'standard_error': _HELD_OUT},
     **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
 }
 _DEPTH = 3  # maximum depth of a run below the searched folder: runs/SWEEP/POINT
@@ -110,24 +111,26 @@ class Run:
 
     @property
     def text(self) -> str:
-        """An identifier of the words, vocabulary and splits; runs are comparable only if it is the same.
+        """An identifier of the evaluated words, vocabulary and splits; runs are comparable only if it is the same.
 
-        The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
-        it is the path of the run, which is unique.
+        The value is the digest in corpus.json and the numbers of sampled words, if any. The unique path of the run
+        replaces a missing digest (of a run imported without --vocabulary, or a damaged run).
         """
-        return str(self._corpus.get('sha256') or self.folder.resolve())
+        sample = (self.results or {}).get('sample', {}).get('words', 'all words')
+        return f'{self._corpus.get("sha256") or self.folder.resolve()}, {sample}'
 
     def has_test_text_of(self, other: 'Run') -> bool:
-        """Returns whether two runs have the same test text, regardless of tokenization.
+        """Returns whether two runs were evaluated on the same whole test text, regardless of tokenization.
 
         Returns False if a digest is not recorded. Digests do not cover whitespace, so recorded sizes must also agree:
         the numbers of words are equal, and the numbers of bytes differ by at most 1%.
         """
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
+        is_sampled = any((run.results or {}).get('sample') for run in (self, other))
         sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
         words, num_bytes = ([size[key] or 0 for size in sizes if key in size] for key in ('words', 'utf8_bytes'))
         is_one_size = len({*words}) < 2 and max(num_bytes, default=0) <= 1.01 * min(num_bytes, default=0)
-        return bool(digests[0]) and digests[0] == digests[1] and is_one_size
+        return bool(digests[0]) and digests[0] == digests[1] and is_one_size and not is_sampled
 
     @property
     def _corpus(self) -> dict[str, Any]:
@@ -140,7 +143,7 @@ class Run:
 
 def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
     """Returns the path of a run or a packed model; a bare name is looked up in `runs/`."""
-    path = expand('--workdir', folder)
+    path = expand('RUN', folder)
     return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
 
 
@@ -270,10 +273,8 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
         depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
             runs.append(pathlib.Path(path))
-        # Do not descend into runs.
-        folders[:] = (
-            sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
-        )
+        descends = CONFIG not in files and depth < _DEPTH  # not into runs
+        folders[:] = sorted(f for f in folders if descends and not f.startswith('.'))
     return runs
 
 
@@ -286,10 +287,11 @@ def suggest(wrong: pathlib.Path) -> str:
     if wrong.is_file():
         return f'it is a file; to score its text: nplm score RUN < {shlex.quote(str(wrong))}'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
+    missing = '' if wrong.exists() else f'{wrong.absolute()} does not exist; '
     if not (runs := next(filter(None, lists), [])):
-        return f'train a run with: {command_line([*nplm_command(), "train", "sentences"])}'
+        return f'{missing}train a run with: {command_line([*nplm_command(), "train", "sentences"])}'
     more = f' and {len(runs) - _MAX_SUGGESTED} more (nplm runs)' if len(runs) > _MAX_SUGGESTED else ''
-    return f'finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
+    return f'{missing}finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
 
 
 def is_complete(results: Mapping[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """Tables and figures of several runs, for `nplm runs` and `nplm compare`."""
 
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the indices of the rows with the lowest number in each group that has at least two numbers.
+    """Returns the index of the row with the lowest finite number in each group that has at least two numbers.
 
     Args:
         columns: The number of each row; None if missing.
@@ -68,8 +69,8 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
     best = set()
     for group in set(groups):
         rows = [i for i, number in enumerate(columns) if groups[i] == group and number is not None]
-        if len(rows) > 1:
-            best.add(min(rows, key=lambda i: float(columns[i] or 0)))
+        if len(rows) > 1 and columns[lowest := min(rows, key=lambda i: float(columns[i] or 0))] != math.inf:
+            best.add(lowest)
     return best
 
 

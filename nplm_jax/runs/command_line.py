@@ -135,8 +135,10 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         known: The defined flags.
 
     Raises:
-        BadInput: The config has no such key, or a value is missing or has the wrong type.
+        BadInput: Several configs are given, the config has no such key, or a value is missing or has the wrong type.
     """
+    if len(files := _config_files(argv)) > 1:  # absl would use the last one without the keys before it
+        raise BadInput('--config', f'cannot be used with --config={files[0]}; give one config', value=files[-1])
     config: ConfigDict | None = None
     words = iter(argv[1:])
     for word in itertools.takewhile(lambda word: word != '--', words):
@@ -146,7 +148,9 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
             continue
         name, value, hint = match[1], match[3], ''
         if is_key:
-            key, file = match[2], _config_file(argv)
+            if not files:
+                raise BadInput('--config', 'missing; give a config, such as --config=sentences')
+            key, file = match[2], files[0]
             if key in KINDS:
                 raise _chosen_in_config(key, value or next(words, ''), file)
             config = load_config(file) if config is None else config
@@ -165,12 +169,9 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
                 raise BadInput(f'--{name}', f'must be {expected}{hint}', value=value) from None
 
 
-def _config_file(argv: Sequence[str]) -> str:
-    """Returns the value of --config in a command line. Raises BadInput if there is none."""
-    match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
-    if match is None:
-        raise BadInput('--config', 'missing; give a config, such as --config=sentences')
-    return match[1]
+def _config_files(argv: Sequence[str]) -> list[str]:
+    """Returns the values of --config in a command line."""
+    return re.findall(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
 
 
 def _chosen_in_config(key: str, name: str, file: str) -> BadInput:

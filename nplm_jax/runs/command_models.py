@@ -14,7 +14,7 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.stream import RARE
+from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
@@ -149,9 +149,13 @@ class LoadedModels:
             print(warning, file=sys.stderr)
         return words
 
+    def _unknown(self, words: Sequence[str]) -> list[str]:
+        """Returns the words that the models read as RARE, which may itself be written in a text."""
+        return [word for word in words if self.vocabulary.ids.get(word, RARE_ID) == RARE_ID]
+
     def describe_unknown(self, words: Sequence[str]) -> str:
         """Returns a message with the number and a list of out-of-vocabulary words, or '' if there are none."""
-        unknown = [word for word in words if word not in self.vocabulary.ids]
+        unknown = self._unknown(words)
         if not unknown:
             return ''
         share, different = f'{len(unknown) / len(words):.1%}', list(dict.fromkeys(unknown))
@@ -172,7 +176,7 @@ class LoadedModels:
         """
         if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
-        share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
+        share = len(self._unknown(words)) / max(len(words), 1)
         warning = self.describe_oov(share) if is_measured else ''
         for line in filter(None, (self.describe_unknown(words), warning)):
             print(line, file=sys.stderr)

@@ -24,7 +24,7 @@ def load_settings(config: Config | Settings) -> Settings:
     """Checks a config, including the combination of its components, and returns it as immutable settings.
 
     Args:
-        config: A ConfigDict, such as one from `configs/`, or the dictionary of a config.json. Settings are returned
+        config: A ConfigDict, such as one from `configs/`, or its values as nested dictionaries. Settings are returned
             unchanged.
 
     Raises:
@@ -51,7 +51,7 @@ def run(
     results.
 
     Args:
-        config: A ConfigDict, such as one from `configs/`, the dictionary of a config.json, or validated settings.
+        config: A ConfigDict, such as one from `configs/`, its values as nested dictionaries, or validated settings.
         folder: The folder of the run. A finished run is not trained again.
         command: The command line to record in results.json.
         data: The corpus, which several runs may share, or None to load the corpus of the config.

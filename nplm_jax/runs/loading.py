@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -35,7 +36,8 @@ Path: TypeAlias = str | os.PathLike[str]
 def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
     """Loads the best model of a run folder, or a packed model, with its settings and vocabulary.
 
-    Reads only the parameters, not the corpus or training states.
+    Reads only the parameters, not the corpus or training states. Warns on stderr if the code of a plug-in has changed
+    since training.
 
     Args:
         folder: The run folder or the packed model.
@@ -61,6 +63,9 @@ def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
     results = catalog.finished(folder)
+    code = run_inputs.code_digests(settings, config_lib.LOADED_PLUGINS)
+    if code and (change := run_inputs.difference(folder, settings, code)):
+        print(f'warning: {folder}: {change.partition("; ")[0]}; the results may differ', file=sys.stderr)
     if settings.is_neural:
         model, _ = load_network(folder, settings, words, before_validation)
         return LoadedModel(settings, words, model, folder, results, name)

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from nplm_jax.config import plugins
-from nplm_jax.config.settings import user_files
+from nplm_jax.config.settings import LOADED_PLUGINS, plugins_of, user_files
 from nplm_jax.data import prepared_texts
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -185,7 +185,8 @@ def _load(source: Source) -> LanguageModel:
     with plugins.trust(source.modules):
         if _digest(source.folders) != source.digest:
             names = ', '.join(map(str, source.folders))
-            raise BadInput(names, f'{where} sees different files or has a different version of JAX')
+            differs = 'sees different files, or has another version of JAX or of a plug-in; restart it'
+            raise BadInput(names, f'{where} {differs}')
         process.set_up_process()
         models = [loading.load(folder).model for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
@@ -204,10 +205,13 @@ def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest of the model files of runs and of the version of JAX."""
+    """Returns a digest of the model files of runs, of the code of their plug-ins and of the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
-        names = (*_FILES, *user_files(workdir.read_settings(folder)))
+        settings = workdir.read_settings(folder)
+        code = [plugins.digest(key, path) for key, path in plugins_of(settings, LOADED_PLUGINS).items()]
+        digest.update(f'{code}'.encode())
+        names = (*_FILES, *user_files(settings))
         files = [folder / name for name in names] + sorted((folder / 'checkpoints').rglob('*'))
         for file in filter(pathlib.Path.is_file, files):
             digest.update(f'{file.relative_to(folder)}{os.sep}{sha256(str(file), file)}'.encode())

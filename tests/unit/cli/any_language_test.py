@@ -1,6 +1,7 @@
 """The commands of the core on runs whose tokens are pieces, characters or bytes of a text in any language."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -110,6 +111,18 @@ def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_comm
     assert ''.join(words.tokenizer.decode(words.decode(line['ids'])) for line in lines) == f'{text}\n'
     stream = words.encode(words.tokenize(f'{text}\n'))
     assert [i for line in lines for i in line['ids']] == stream.tolist()
+
+
+def test_a_line_end_has_the_characters_of_its_token(monkeypatch, nplm_command, tmp_path):
+    (tmp_path / 'text').write_text(repeated(GERMAN).replace('\n', '\n\n'), encoding='utf-8')
+    changes = KNESER_NEY | {'corpus.path': str(tmp_path / 'text'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
+    experiment.run(config_lib.override(text_config.get_config(), changes), tmp_path / 'run')
+    text = 'Jeder hat das Recht\nAlle'
+    (output,), _ = score(monkeypatch, nplm_command, tmp_path / 'run', text, '--json', '--end')
+    scored = json.loads(output)
+    assert [line['words'][-1] for line in scored['lines']] == [r'\n\n'] * 2
+    bits = -sum(line['total'] for line in scored['lines']) / math.log10(2)
+    assert scored['bits_per_character'] == pytest.approx(bits / len('Jeder hat das Recht\n\nAlle\n\n'))
 
 
 def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):

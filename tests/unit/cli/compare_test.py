@@ -54,6 +54,18 @@ def test_runs_on_other_words_are_named_and_have_no_common_best(folders, nplm_com
     assert '*' not in '\n'.join(rows)
 
 
+def test_a_sample_of_the_words_is_ranked_only_with_the_same_sample(folders, nplm_command, tmp_path):
+    for name in ('counts', 'network'):
+        shutil.copytree(folders / name, tmp_path / name)
+    pair = tmp_path / 'counts', tmp_path / 'network'
+    sample = {'words': {'valid': 5, 'test': 5}, 'standard_error': {'valid': 0.1, 'test': 0.1}}
+    for folder in pair:
+        (folder / 'results.json').write_text(json.dumps({**recorded(folder), 'sample': sample}))
+        rows, stderr = nplm_command('compare', *pair)
+        is_same = folder == tmp_path / 'network'
+        assert ('*' in '\n'.join(rows)) == is_same and len(stderr) == (not is_same)
+
+
 def test_a_run_that_is_named_mixture_is_not_taken_for_the_mixture(tmp_path, monkeypatch):
     (tmp_path / 'mixture').mkdir()
     monkeypatch.chdir(tmp_path)
@@ -167,6 +179,13 @@ def test_one_clear_line_and_exit_code_two(folders, lines, flags, message):
     assert stop.value.code == 2 and lines()[1][-1].startswith(message)
 
 
+def test_a_text_of_marks_alone_has_no_words(folders, lines, tmp_path):
+    (tmp_path / 'text').write_text('<s> </s>\n')
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['compare', str(folders / 'counts'), f'--text={tmp_path}/text', '--tokens=whitespace'])
+    assert stop.value.code == 2 and lines()[1][-1].startswith('--text=')
+
+
 # --- runs and info ---------------------------------------------------------------------------------------
 
 
@@ -194,6 +213,10 @@ def test_the_list_has_finished_unfinished_and_damaged_runs(folders, nplm_command
 def test_the_best_of_each_text_is_its_own():
     best = run_table.best_rows([3.0, 2.0, 9.0, 8.0, None, 1.0], ['a', 'a', 'b', 'b', 'b', 'c'])
     assert best == {1, 3}
+
+
+def test_an_infinite_perplexity_is_never_the_best():
+    assert run_table.best_rows([math.inf, math.inf, math.inf, 9.0], ['a', 'a', 'b', 'b']) == {3}
 
 
 def test_a_folder_without_runs(tmp_path, nplm_command, lines):

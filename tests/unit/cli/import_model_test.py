@@ -151,6 +151,8 @@ def test_an_imported_model_scores_generates_mixes_and_is_listed(zebras, folders,
     assert 'imported' in rows[2] and '| - ' in rows[2]
     rows, _ = nplm_command('info', zebras)
     assert ': imported, ' in rows[0] and any('zebras.arpa' in row for row in rows)
+    (output,), _ = nplm_command('info', zebras, '--json')
+    assert json.loads(output)['vocabulary']['most_frequent'] is None  # the file has no counts
 
 
 def test_over_a_runs_vocabulary_no_probability_is_lost_and_it_mixes_with_that_run(

@@ -95,6 +95,7 @@ WRONG = [
     ((), '--config:'),
     (('--config=configs/nope.py',), "--config='configs/nope.py':"),
     (('--config=browne',), "--config='browne':"),
+    (('--config=configs/sentences.py', '--config.model.h=7', '--config=brown'), "--config='brown':"),
     (('--config=README.md',), "--config='README.md':"),
     (('--config=configs/default.py:mlp9',), "--config='configs/default.py:mlp9':"),
     (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9:'),

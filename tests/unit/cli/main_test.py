@@ -303,6 +303,7 @@ def test_what_is_said_where_there_is_no_run_names_a_command_of_nplm(lines, monke
         (line,) = lines()[1]
         assert 'launch.py' not in line
         assert words == ['runs'] or line.endswith(f'{shlex.join(nplm_words())} train sentences')
+        assert words == ['runs'] or f'{tmp_path}/nowhere does not exist; ' in line
 
 
 def test_an_unknown_command_lists_those_there_are(lines):

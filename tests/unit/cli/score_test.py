@@ -220,6 +220,7 @@ def test_unknown_words_are_counted_and_named_and_many_of_them_warned_of(folders,
     assert stderr[1].startswith('warning: ') and numbers(stderr[1])[:2] == ['40.0', '5'] and len(stderr) == 2
     assert len(call('i like dog ' * 10 + 'zzz', folders / 'network')[1]) == 1
     assert call('i like dog', folders / 'network')[1] == []
+    assert call('i like dog. <rare>', folders / 'network')[1] == [line.replace('zzz', '<rare>') for line in stderr]
 
 
 def test_a_text_without_blanks_is_told_in_one_line(folders, call):

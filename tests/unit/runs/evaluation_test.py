@@ -57,6 +57,9 @@ def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
     assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
+    no_words = {**results['sample'], 'words': {'valid': 5, 'test': None}}
+    for damage in ({'sample': no_words}, {'words': []}, {'parameters': '9'}, {'versions': {'jax': 1}}):
+        assert not catalog.is_complete({**results, **damage})
     (line,) = (line for line in format_results(results, PaperRow()).splitlines() if 'eval.words' in line)
     assert numbers(line)[:2] == ['5', '5']
 

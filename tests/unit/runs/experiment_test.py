@@ -178,6 +178,12 @@ def test_a_path_that_cannot_be_a_folder_is_one_line(folder, message, tmp_path, m
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize('path', ['x' * 256, '~nosuchuser/run', 'a\0b'])
+def test_a_path_that_cannot_be_a_run_is_named_as_one(path):
+    with refuses('RUN'):
+        loading.load(path)
+
+
 def test_a_folder_whose_name_begins_like_a_bucket_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     results = experiment.run(config('nplm'), 'gs:x')

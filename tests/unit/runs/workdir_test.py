@@ -17,7 +17,16 @@ from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora
 from nplm_jax.distributed import multihost
 from nplm_jax.outputs import word_codes
-from nplm_jax.runs import experiment, loading, precision_choice, run_inputs, session, shared_corpus, workdir
+from nplm_jax.runs import (
+    experiment,
+    loading,
+    precision_choice,
+    remote_scoring,
+    run_inputs,
+    session,
+    shared_corpus,
+    workdir,
+)
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -150,7 +159,9 @@ def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, t
 
 
 @pytest.mark.parametrize('is_finished', [True, False])
-def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loads(plugged, tmp_path, is_finished):
+def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loads(
+    plugged, tmp_path, is_finished, lines
+):
     config, write = plugged
     results = experiment.run(config, tmp_path / 'run')
     if not is_finished:
@@ -158,7 +169,9 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     write(PLUGIN + '# a comment')
     with refuses('--workdir'):
         experiment.run(config, tmp_path / 'run')
+    lines()
     loaded = loading.load(tmp_path / 'run', ['my_text'])
+    assert [line.startswith('warning: ') and 'my_text' in line for line in lines()[1]] == [True]
     settings, words = loaded.settings, loaded.vocabulary
     with plugins.trust(['my_text']):
         assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
@@ -167,6 +180,17 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         loading.prepare_recorded(settings, tmp_path / 'run')
     write(PLUGIN)
     assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
+
+
+def test_workers_with_other_code_of_a_plugin_do_not_score_for_a_command(plugged, tmp_path):
+    config, write = plugged
+    experiment.run(config, tmp_path / 'run')
+    digests = []
+    for code in (PLUGIN, PLUGIN, PLUGIN + '# a comment'):
+        write(code)
+        with plugins.trust(['my_text']):
+            digests.append(remote_scoring.Source.of([tmp_path / 'run']).digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
