@@ -49,7 +49,7 @@ def define(parser: Parser) -> None:
     scale = 'predict the logarithm of the time (log) or the time in milliseconds (ms)'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
     parser.add_columns()
-    frequency = 'column of log frequencies; default: use the frequencies in the training text'
+    frequency = 'column of log frequencies; default: compute them from the counts of the vocabulary'
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
     parser.add_argument(
