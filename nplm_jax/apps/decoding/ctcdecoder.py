@@ -116,7 +116,7 @@ class BeamSearchDecoderCTC:
         """Saves the decoder in pyctcdecode's format.
 
         Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
-        weights and a copy of the ARPA file or run. Without one, removes `language_model/`.
+        weights and a copy of the ARPA file or run. Removes what an earlier decoder left in `language_model/`.
 
         Args:
             filepath: The folder; created if it does not exist.

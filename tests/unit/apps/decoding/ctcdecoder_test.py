@@ -351,6 +351,19 @@ def test_a_decoder_without_a_model_replaces_one_with_a_model(arpa, tmp_path):
     assert BeamSearchDecoderCTC.load_from_dir(tmp_path)._language_model is None
 
 
+def test_a_decoder_replaces_another_one_and_can_replace_itself(arpa, tmp_path):
+    for name in ('bugs', 'toy'):
+        build_ctcdecoder([' ', 'a', 'b', *'ugsny', ''], arpa(name)).save_to_dir(tmp_path)
+    loaded = BeamSearchDecoderCTC.load_from_dir(tmp_path)
+    loaded.reset_params(alpha=0.25)
+    loaded.save_to_dir(tmp_path)
+    again = BeamSearchDecoderCTC.load_from_dir(tmp_path)._language_model
+    assert again.words == {'a', 'ab', 'ba'} and again.alpha == 0.25
+    with refuses('kenlm_model'):
+        build_ctcdecoder(LABELS, [arpa('bugs'), arpa('bugs')]).save_to_dir(tmp_path)
+    assert BeamSearchDecoderCTC.load_from_dir(tmp_path)._alphabet == loaded._alphabet
+
+
 def test_unigrams_are_loaded_whatever_characters_they_have(tmp_path):
     (tmp_path / 'lm.arpa').write_text(BUGS_BUNNY.replace('bunny', 'bun\vny'))
     for unigrams, expected in ((None, {'bugs', 'bun\vny'}), ([], set())):
