@@ -288,9 +288,5 @@ def build_ctcdecoder(
         return BeamSearchDecoderCTC(alphabet)
     model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
-    characters = {*''.join(alphabet.labels)}
-    can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
-    example = min(lm.words, default='')
-    allowed = f'cannot spell any word of the model, such as {example!r}; check upper and lower case'
-    require(can_spell, 'labels', labels, allowed)
+    alphabet.check_spells(lm.words, 'labels')
     return BeamSearchDecoderCTC(alphabet, lm)

@@ -104,7 +104,8 @@ class Decoder:
 
         Raises:
             BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
-                subwords, the lexicon is empty or has unknown tokens, or a number is out of range.
+                subwords, the lexicon is empty or has unknown tokens, no lexicon is given and the tokens cannot spell
+                any word of the model, or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         indices = {token: i for i, token in enumerate(tokens)}
@@ -122,8 +123,10 @@ class Decoder:
             lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
         if lexicon is None:
             marks = {blank: '', silence: ' '}
-            labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
-            self._prefixes = functools.partial(SpelledPrefixes, labels, lm, Hotwords())
+            alphabet = Alphabet.build_alphabet(marks.get(token, token) for token in tokens)
+            if isinstance(lm, WordScorer):
+                alphabet.check_spells(lm.words, 'tokens')
+            self._prefixes = functools.partial(SpelledPrefixes, alphabet.parsed_labels(), lm, Hotwords())
             return
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must contain a word')

@@ -314,3 +314,9 @@ def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
+
+
+def test_tokens_in_another_case_are_refused_without_a_lexicon(model):
+    with refuses('tokens'):
+        decoding.Decoder(model, ['-', '|', 'A', 'B'])
+    assert decoding.Decoder(None, ['-', '|', 'A', 'B']).decode(np.log(np.eye(4)[[2]] + 1e-6))[0].words == ('A',)
