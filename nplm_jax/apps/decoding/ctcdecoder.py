@@ -235,7 +235,14 @@ class BeamSearchDecoderCTC:
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
         if pool is None or starts_anew or (lm is not None and lm.model.uses_jax):
             return [decode(logits) for logits in logits_list]
-        return list(pool.map(decode, logits_list))
+        weights = None if lm is None else {name: getattr(lm, name) for name in decoder_folders.WEIGHTS}
+        return list(pool.map(functools.partial(self._decode_with, weights, decode), logits_list))
+
+    def _decode_with(self, weights: dict[str, Any] | None, decode: Any, logits: np.ndarray) -> Any:
+        """Decodes in a process of a pool, whose model has the weights that were set when the process was forked."""
+        if weights is not None and (lm := self._language_model):
+            lm.set_weights(**weights)
+        return decode(logits)
 
     def _search(
         self, logits: np.ndarray, limits: Limits, hotwords: Hotwords, state: kenlm.State | None

@@ -309,6 +309,20 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
     assert beams[0][0] == single[0] and beams[0][1] == single[2] and beams[0][-2:] == single[-2:]
 
 
+def test_a_pool_decodes_with_weights_that_were_changed_after_the_fork(arpa, monkeypatch):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    forked = {decoder._model_key: copy.copy(decoder._language_model)}  # the models of the pool's processes
+    decoder.reset_params(alpha=0.0)
+
+    class Forked(Pool):
+        def map(self, function, values):
+            with monkeypatch.context() as patch:
+                patch.setattr(BeamSearchDecoderCTC, 'model_container', forked)
+                return super().map(function, values)
+
+    assert decoder.decode_batch(Forked(), [LOGITS]) == ['bunny bunny']
+
+
 def test_weights_are_changed_as_transformers_changes_them(arpa):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     decoder.reset_params(alpha=0.0, beta=None)
