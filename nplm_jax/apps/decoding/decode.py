@@ -15,6 +15,7 @@ also prints the word error rate to stderr. With --tune, prints the best weights 
 """
 
 import argparse
+import operator
 import sys
 import tokenize
 from collections.abc import Sequence
@@ -94,11 +95,13 @@ def main(flags: argparse.Namespace) -> None:
 
     lists = search(chosen)
     if flags.tune:
-        first = error(lists)
+        tried = [(error(lists), chosen)]
         for _ in range(_ROUNDS):
             chosen, _ = decoder.tune(lists, list(references.values()))
             lists = search(chosen)
-        print(f'word error rate: {first:.4f} with the given weights, {error(lists):.4f} tuned', file=sys.stderr)
+            tried.append((error(lists), chosen))
+        least, chosen = min(reversed(tried), key=operator.itemgetter(0))
+        print(f'word error rate: {tried[0][0]:.4f} with the given weights, {least:.4f} tuned', file=sys.stderr)
         print_or_write(flags, f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
         return
     rows = (f'{name}\t{" ".join(hypotheses[0].words)}' for name, hypotheses in zip(emissions, lists))

@@ -215,6 +215,13 @@ def test_the_command(files, tmp_path, nplm_command):
     assert (tmp_path / 'words').read_text() == 'one\ta ba\ntwo\tab\n'
 
 
+def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm_command):
+    pytest.importorskip('rapidfuzz')
+    monkeypatch.setattr('nplm_jax.apps.decoding.decoder.tune', lambda *_: (decoding.Weights(0.0, -50.0), 0.0))
+    printed, errors = nplm_command(*files(references='references.txt'), '--tune', '--lm_weight=0.1')
+    assert printed == ['--lm_weight=0.1 --word_score=0'] and errors[-1].count('0.0000') == 2
+
+
 @pytest.mark.parametrize(
     'name,content,message',
     [
