@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import tqdm
 
-from nplm_jax.apps.decoding import decoder
+from nplm_jax.apps.decoding import decoder, nbest
 from nplm_jax.apps.decoding.frames import check_sums, log_probabilities
 from nplm_jax.cli.outputs import print_or_write
 from nplm_jax.cli.parser import Parser
@@ -68,7 +68,7 @@ def main(flags: argparse.Namespace) -> None:
     require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
-    labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
+    labels = [line.rstrip('\r\n') for _, line in read_lines(expand('--labels', flags.labels))]
     allowed = f'must be one of the {len(labels)} labels of --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
     # Subwords mark the beginnings of words, so they need no silence.
@@ -180,12 +180,12 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         Utterance -> words, in the order of the emissions; empty without --references.
 
     Raises:
-        BadInput: The file cannot be read, lacks an utterance, or has no words.
+        BadInput: The file cannot be read, lacks an utterance or has it twice, or has no words.
     """
     if not flags.references:
         return {}
-    rows = (line.split() for _, line in read_lines(expand('--references', flags.references)))
-    words = {row[0]: row[1:] for row in rows if row}
+    table = nbest.read_table(expand('--references', flags.references))
+    words = {name: text.split() for name, (_, text) in table.items()}
     for name in utterances:
         require(name in words, '--references', flags.references, f'has no line for the utterance {name!r}')
     references = {name: words[name] for name in utterances}

@@ -105,7 +105,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
         require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
-        tables = {path: _read_table(path) for path in files}
+        tables = {path: read_table(path) for path in files}
         alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
@@ -142,8 +142,8 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
     return Alternative((utterance, words.strip(), index), scores)
 
 
-def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Reads lines `KEY rest` of a file. Returns key -> (line number, rest)."""
+def read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
+    """Reads lines `KEY rest` of a file. Returns key -> (line number, rest). Raises BadInput if a key is repeated."""
     table: dict[str, tuple[int, str]] = {}
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
@@ -159,7 +159,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     path = expand('--tune', flags.tune)
     if flags.format == 'kaldi':
         what = 'one line UTTERANCE words per utterance'
-        references = {key: words.split() for key, (_, words) in _read_table(path).items()}
+        references = {key: words.split() for key, (_, words) in read_table(path).items()}
     else:
         what = 'the reference of id N in line N + 1'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}

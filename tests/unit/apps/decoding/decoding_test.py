@@ -233,6 +233,7 @@ def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm
         ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
         ('references', 'one a\n', "'two'"),
         ('references', 'one\ntwo\n', 'references'),
+        ('references', 'one a\ntwo ab\none b\n', 'references:3: '),
         ('emissions', 'no zip', 'emissions'),
     ],
 )
