@@ -17,7 +17,7 @@ import tqdm
 from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
-from nplm_jax.data import text_files
+from nplm_jax.data import text_files, unspaced_scripts
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.runs.command_models import LoadedModels
@@ -66,9 +66,9 @@ class Scorer:
             `documents` (with words), `empty` (documents without words), `unknown` (documents without known words),
             `words` and `oovs` (words outside the vocabulary).
         """
-        lines = [text.removesuffix('\n').split('\n') for text in texts]
-        words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
         vocabulary = self.models.vocabulary
+        lines = [unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n')) for text in texts]
+        words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
         ids = [vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)
         perplexities_D = np.full(len(texts), math.nan)

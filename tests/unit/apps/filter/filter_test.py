@@ -13,6 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 from helpers import check_unknown_words, refuses, write_arpa
+from language_runs import make_runs
 
 from nplm_jax.apps.filter import distribution, documents, selection
 from nplm_jax.cli import __main__ as cli
@@ -78,6 +79,15 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
 
 
 @pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
+def test_segmented_documents_are_scored_without_their_spaces(tmp_path, nplm_command):
+    folder = make_runs(tmp_path, ['chinese']) / 'chinese'
+    (tmp_path / 'in.jsonl').write_text('{"text": "人人生而自由"}\n{"text": "人人 生而 自由"}\n', encoding='utf-8')
+    nplm_command('filter', folder, '--text', tmp_path / 'in.jsonl', '--column=p', f'--output={tmp_path / "out.jsonl"}')
+    joined, segmented = perplexities_of(tmp_path / 'out.jsonl')
+    assert joined == segmented < math.inf
+
+
 def test_with_line_ends_it_is_the_perplexity_of_kenlm(folders, tmp_path, nplm_command):
     write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     (tmp_path / 'in.jsonl').write_text(''.join(f'{json.dumps({"text": text})}\n' for text in FULL))
