@@ -24,6 +24,8 @@ from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.progress import progress_bar
 
+_COUNTS = 'documents', 'empty', 'unknown', 'words', 'oovs'  # see `Scorer.score`
+
 Scored = Iterator[tuple[Batch, np.ndarray]]
 """Batches with the perplexity of each document, which is NaN without words."""
 
@@ -72,7 +74,7 @@ class Scorer:
         ids = [vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)
         perplexities_D = np.full(len(texts), math.nan)
-        counts = dict.fromkeys(('documents', 'empty', 'unknown', 'words', 'oovs'), 0)
+        counts = dict.fromkeys(_COUNTS, 0)
         stops = list(itertools.accumulate(map(len, lines), initial=0))
         for i, span in enumerate(map(slice, stops, stops[1:])):
             if not any(words[span]):
@@ -116,7 +118,7 @@ class Job:
         Raises:
             BadInput: A file is damaged, or changes while it is read.
         """
-        counts = collections.Counter[str]()
+        counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
         known: dict[pathlib.Path, list[np.ndarray]] = {}
         written = []
         with progress_bar(sum(map(text_files.size, self.files)), 'scoring', ' bytes') as bar:

@@ -380,6 +380,12 @@ def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
         all_commands()['filter'].run('filter', words)
 
 
+def test_a_file_without_documents_is_refused(folders, tmp_path):
+    (tmp_path / 'a.txt').touch()
+    with refuses('--text'):
+        all_commands()['filter'].run('filter', [str(folders / 'counts'), '--text', str(tmp_path / 'a.txt')])
+
+
 @pytest.mark.parametrize('event', ('damage', 'Ctrl-C', 'SIGTERM'))
 def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(documents, '_CHARACTERS', 40)
