@@ -12,6 +12,7 @@ Dims: T tokens.
 """
 
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.runs.command_models import load_models
@@ -33,6 +34,7 @@ except ImportError:
     raise BadInput('lm_eval', 'not installed: pip install "nplm-jax[evaluation]"') from None
 
 _MAX_TOKENS = 256  # default maximum length of a generated text
+_BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a line end in a generated text
 
 
 @register_model('nplm')
@@ -83,7 +85,9 @@ class NplmLM(LM):
         choice = generation.Choice(temperature) if temperature else generation.GREEDY
 
         def text_of(ids_T: Sequence[int]) -> str:
-            return self._vocabulary.tokenizer.decode(self._vocabulary.decode(ids_T))
+            tokenizer = self._vocabulary.tokenizer
+            text = tokenizer.decode(self._vocabulary.decode(ids_T))
+            return text if tokenizer.is_lossless else _BOUNDARY.sub('\n', text)
 
         def is_enough(ids_T: Sequence[int]) -> bool:
             return any(stop in text_of(ids_T) for stop in stops)

@@ -42,7 +42,13 @@ def test_as_many_tokens_are_written_as_are_asked_for(make, key):
     lm = make('counts')
     for number in (0, 1, 5):
         (text,) = lm.generate_until(requests(('i like', {key: number})))
-        assert len(text.split()) == number
+        assert len(text.replace('\n', ' <p> ').split()) == number
+
+
+def test_a_paragraph_ends_a_generated_line(make):
+    lm = make('counts')
+    whole, cut = lm.generate_until(requests(*(('i like', {'until': u, 'max_gen_toks': 24}) for u in ([], ['\n']))))
+    assert '<p>' not in whole and '\n' in whole and cut == whole.partition('\n')[0] != ''
 
 
 @pytest.mark.parametrize('run', ['counts', 'network'])
