@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from nplm_jax.apps.explorer import view
+from nplm_jax.data import vocabulary
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.runs import command_models as loaded_models
@@ -138,6 +140,17 @@ def test_the_examples_have_known_words_alone_and_a_strange_vocabulary_gets_some_
     other = loaded_models.load_models([str(folders / 'other')])
     texts = view.examples(other, 2)
     assert len(texts) == 2 and all(word in other.vocabulary.ids for text in texts for word in text.split())
+
+
+@pytest.mark.parametrize('kind', ['words', 'whitespace'])
+@pytest.mark.parametrize(
+    'text,more', [('the dog', "'s bone"), ('the dog ', "'s"), ('', "dog 's bone ."), ('the', 'dog')]
+)
+def test_appended_words_are_read_as_the_words_that_were_clicked(models, kind, text, more):
+    words = vocabulary.build([*'the dog bone .'.split(), "'s"])
+    words = dataclasses.replace(words, tokenizer=WordTokenizer(kind, lowercase=True, split_possessive=True))
+    models = dataclasses.replace(models, vocabulary=words)
+    assert models.tokenize(view.join(models, text, more), '') == [*text.split(), *more.split()]
 
 
 @pytest.mark.parametrize('value,text', [(1, '100.0%'), (0.1234, '12.3%'), (0.001, '0.1%'), (1e-4, '1 in 10,000')])
