@@ -13,7 +13,7 @@ import numpy as np
 from nplm_jax.apps.explorer.parts import WEB
 from nplm_jax.apps.explorer.tour import NUM_WORDS, Tour
 from nplm_jax.data.stream import RARE_ID, SKIPPED
-from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.utils.errors import require
 
 # The fields of WordTokenizer that `web/static.js` applies.
@@ -26,14 +26,16 @@ _RULES = (
     'names',
     'split_punctuation',
     'match_quotes',
+    'is_verbatim',
 )
 
 
-def render(tour: Tour) -> str:
+def render(tour: Tour, kind: str = '') -> str:
     """Returns the page.
 
     Args:
         tour: A trained network, without an n-gram model.
+        kind: How to tokenize text; see `words.reading`.
 
     Raises:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
@@ -41,7 +43,7 @@ def render(tour: Tour) -> str:
     training = tour.training()
     require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run with --output')
     require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
-    tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
+    tokenizer, network = reading(tour.models.vocabulary.tokenizer, kind), tour.snapshot.network
     are_words = isinstance(tokenizer, WordTokenizer)
     require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words for a tour in one file')
     prefix_L, line_end = tour.models.encode_prompt([]), network.network.line_end
