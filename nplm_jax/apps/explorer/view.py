@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
@@ -206,9 +207,13 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
         text: The text.
         word: The word.
     """
-    vocabulary = models.vocabulary
-    if not vocabulary.tokenizer.is_lossless or (chosen := vocabulary.find(word)) is None:
+    vocabulary, chosen = models.vocabulary, models.vocabulary.find(word)
+    if chosen is None:
         return join(models, text, word)
+    if not vocabulary.tokenizer.is_lossless:
+        spelled = f'{word} ' if word in SPECIAL_TOKENS else vocabulary.tokenizer.utf8(word).decode(errors='ignore')
+        ends_word = spelled.strip() != '' and spelled.endswith(' ')
+        return join(models, text, spelled.strip()) if ends_word else f'{text}{spelled}'.lstrip()
     tokens = [*words, vocabulary.words[chosen]]
     for _ in range(_MAX_COMPLETING):
         if not vocabulary.tokenizer.decode(tokens).endswith(REPLACEMENT):
