@@ -23,6 +23,7 @@ from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.tokenizer import normalize
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -249,7 +250,7 @@ def _describe_words(
     return {
         'tokens': [' '.join(vocabulary.show(word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
-        'length': [len(word.strip() if is_attached else strip_punctuation(word)) for word in stimuli.words],
+        'length': [len(normalize(word.strip() if is_attached else strip_punctuation(word))) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(len(sizes_W), math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],

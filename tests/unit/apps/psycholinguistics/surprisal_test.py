@@ -138,6 +138,7 @@ def test_the_punctuation_of_a_word_is_left_out_of_it_and_read_all_the_same():
     for row in (0, 2, 3):  # the last word is punctuation alone, which counts
         assert attached['surprisal_net'][row] == alone['surprisal_net'][row]
     assert (attached['length'], alone['length']) == ([3, 4, 3, 1], [3, 3, 3, 1])
+    assert measure('cafe\u0301 caf\u00e9')['length'] == [4, 4]  # both are NFC in the text that the model reads
     assert attached['rank_net'] == alone['rank_net'] and attached['log_frequency'] == alone['log_frequency']
     assert alone['entropy_reduction_net'][1] == pytest.approx(bare['entropy_reduction_net'][1], abs=1e-6)
 
