@@ -131,6 +131,12 @@ def test_a_word_of_several_tokens_by_the_chain_rule():
     assert columns['entropy_reduction_net'][1] == pytest.approx(entropies[0] - entropies[-1], abs=1e-5)
 
 
+def test_a_run_named_like_the_column_of_another_run_is_refused():
+    models = dict.fromkeys(('net', 'net_prev1'), loaded(MODELS['window']))
+    with refuses('column'):
+        measurement.measure(models, stimuli.from_text('the dog', 'text'), measurement.Options(spillover=1))
+
+
 def test_the_punctuation_of_a_word_is_left_out_of_it_and_read_all_the_same():
     attached, alone, bare = measure('the dog, ran ,'), measure('the dog, ran ,', punctuation='word'), measure('the dog')
     assert alone['surprisal_net'][1] == pytest.approx(bare['surprisal_net'][1], abs=1e-6)
