@@ -5,6 +5,7 @@ the server's to about three digits. `web/static.js` implements `Tour.show`.
 """
 
 import base64
+import dataclasses
 import json
 import re
 
@@ -15,19 +16,6 @@ from nplm_jax.apps.explorer.tour import NUM_WORDS, Tour
 from nplm_jax.data.stream import RARE_ID, SKIPPED
 from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.utils.errors import require
-
-# The fields of WordTokenizer that `web/static.js` applies.
-_RULES = (
-    'kind',
-    'lowercase',
-    'split_possessive',
-    'numbers',
-    'proper_nouns',
-    'names',
-    'split_punctuation',
-    'match_quotes',
-    'is_verbatim',
-)
 
 
 def render(tour: Tour, kind: str = '') -> str:
@@ -51,7 +39,7 @@ def render(tour: Tour, kind: str = '') -> str:
         'words': list(tour.models.vocabulary.words),
         'shown': list(tour.models.vocabulary.shown),
         'rare': RARE_ID,
-        'tokenizer': {name: getattr(tokenizer, name) for name in _RULES},
+        'tokenizer': dataclasses.asdict(tokenizer),
         'skipped': SKIPPED,
         'prefix': [RARE_ID if i == line_end else int(i) for i in prefix_L],
         'reach': network.network.body.reach,
