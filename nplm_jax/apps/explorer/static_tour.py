@@ -59,7 +59,7 @@ def render(tour: Tour, kind: str = '') -> str:
 
 
 def _read(name: str) -> str:
-    return (WEB / name).read_text()
+    return (WEB / name).read_text(encoding='utf-8')
 
 
 def _encode(x: np.ndarray) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -34,6 +35,12 @@ def test_the_file_needs_no_other(page):
     assert page.count('<style>') == 2 and page.count('</script>') == page.count('<script') == 1
     assert not re.findall(r'\b(?:src|href)="(?!data:)', page)
     assert 'http' not in page.replace('http://www.w3.org/2000/svg', '')
+
+
+def test_the_file_does_not_depend_on_the_locale(network, page, monkeypatch):
+    read_text = pathlib.Path.read_text
+    monkeypatch.setattr(pathlib.Path, 'read_text', lambda path, encoding='latin-1': read_text(path, encoding))
+    assert static_tour.render(network) == page
 
 
 @pytest.fixture(scope='module')
