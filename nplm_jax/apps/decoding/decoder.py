@@ -162,7 +162,7 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
     Returns:
         The weights, and the word error rate of these lists with the tuned weights.
     """
-    rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
+    rows = [(h, reference) for hypotheses, reference in zip(lists, references, strict=True) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
     scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     edits_A = np.array([reranking.word_edits(h.words, reference) for h, reference in rows])
@@ -176,5 +176,5 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
     """Returns the word error rate: word insertions, deletions and substitutions per reference word."""
-    pairs = list(zip(hypotheses, references))
+    pairs = list(zip(hypotheses, references, strict=True))
     return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)

@@ -170,6 +170,8 @@ def test_weights_are_tuned_on_references():
     weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
     assert error == 0 and 1 / 6 < weights.lm_weight < 20
     assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match='zip'):
+        decoding.word_error_rate([['a'], ['b']], [['a']])
 
 
 @pytest.mark.parametrize('impossible', [-1e30, -math.inf])
