@@ -172,6 +172,9 @@ def test_weights_are_tuned_on_references():
     assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
     with pytest.raises(ValueError, match='zip'):
         decoding.word_error_rate([['a'], ['b']], [['a']])
+    for key, pair in (('words', ['a b', ['a']]), ('reference', [['a'], 'a b'])):
+        with refuses(key):
+            decoding.word_error_rate(*([text] for text in pair))
 
 
 @pytest.mark.parametrize('impossible', [-1e30, -math.inf])
