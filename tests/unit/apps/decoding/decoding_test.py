@@ -324,6 +324,8 @@ def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
     with refuses('lexicon'):
+        decoding.Decoder(model, TOKENS, {'ab': 'ab|'})
+    with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
