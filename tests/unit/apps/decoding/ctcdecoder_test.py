@@ -310,6 +310,7 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
 
 
 def test_a_pool_decodes_with_weights_that_were_changed_after_the_fork(arpa, monkeypatch):
+    monkeypatch.setattr(Pool, 'calls', 0)
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     forked = {decoder._model_key: copy.copy(decoder._language_model)}  # the models of the pool's processes
     decoder.reset_params(alpha=0.0)
