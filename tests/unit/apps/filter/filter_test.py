@@ -159,7 +159,8 @@ def test_a_share_is_of_the_documents_of_all_files(folders, docs, tmp_path, nplm_
     assert sum(written['kept'] for written in results['files']) == 4
 
 
-def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, tmp_path, monkeypatch):
+@pytest.mark.parametrize('change', [lambda text: '{"text": "another one"}\n', lambda text: text.replace('dog', 'cat')])
+def test_a_file_that_changes_between_its_two_readings_is_refused(change, folders, docs, tmp_path, monkeypatch):
     scorer = selection.Scorer(load_models([str(folders / 'counts')]))
     half = selection.Bound(0.5, True)
     job = selection.Job([docs], {docs: tmp_path / 'kept.jsonl'}, documents.Layout(), scorer, below=half)
@@ -167,7 +168,7 @@ def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, 
 
     def score_and_change(*arguments):
         yield from score(*arguments)
-        docs.write_text('{"text": "another one"}\n')
+        docs.write_text(change(docs.read_text()))
 
     monkeypatch.setattr(selection.Job, '_score', score_and_change)
     with refuses('docs.jsonl'):
