@@ -145,7 +145,9 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         lines.append('The points differ in their words or vocabulary, so their perplexities are not comparable')
     if len(precisions) > 2:  # with `auto`, each job measures its machine
         found = ' or '.join(sorted(filter(None, precisions)))
-        lines.append(f'The points were trained in {found}, so small differences between perplexities mean nothing')
+        lines.append(
+            f'The points were trained in {found}, so small differences between perplexities are not meaningful'
+        )
     drawn = [({key: record[key] for key in varied}, record['valid']) for record in finished]
     if figure := figures.draw_sweep(drawn, folder / 'table.png', comparable):
         lines.append(f'Figure: {figure}')
