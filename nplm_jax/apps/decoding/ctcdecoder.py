@@ -116,7 +116,7 @@ class BeamSearchDecoderCTC:
         """Saves the decoder in pyctcdecode's format.
 
         Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
-        weights and a copy of the ARPA file or run. If there is none, removes `language_model/`.
+        weights and a copy of the ARPA file or run. Removes what an earlier decoder left in `language_model/`.
 
         Args:
             filepath: The folder, which is created if it does not exist.
@@ -235,7 +235,14 @@ class BeamSearchDecoderCTC:
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
         if pool is None or starts_anew or (lm is not None and lm.model.uses_jax):
             return [decode(logits) for logits in logits_list]
-        return list(pool.map(decode, logits_list))
+        weights = None if lm is None else {name: getattr(lm, name) for name in decoder_folders.WEIGHTS}
+        return list(pool.map(functools.partial(self._decode_with, weights, decode), logits_list))
+
+    def _decode_with(self, weights: dict[str, Any] | None, decode: Any, logits: np.ndarray) -> Any:
+        """Decodes in a process of a pool, whose model has the weights that were set when the process was forked."""
+        if weights is not None and (lm := self._language_model):
+            lm.set_weights(**weights)
+        return decode(logits)
 
     def _search(
         self, logits: np.ndarray, limits: Limits, hotwords: Hotwords, state: kenlm.State | None
@@ -288,9 +295,5 @@ def build_ctcdecoder(
         return BeamSearchDecoderCTC(alphabet)
     model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
-    characters = {*''.join(alphabet.labels)}
-    can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
-    example = min(lm.words, default='')
-    allowed = f'cannot spell any word of the model, such as {example!r}; check upper and lower case'
-    require(can_spell, 'labels', labels, allowed)
+    alphabet.check_spells(lm.words, 'labels')
     return BeamSearchDecoderCTC(alphabet, lm)

@@ -16,6 +16,7 @@ words.
 """
 
 import argparse
+import operator
 import sys
 import tokenize
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import tqdm
 
-from nplm_jax.apps.decoding import decoder
+from nplm_jax.apps.decoding import decoder, nbest
 from nplm_jax.apps.decoding.frames import check_sums, log_probabilities
 from nplm_jax.cli.outputs import print_or_write
 from nplm_jax.cli.parser import Parser
@@ -70,7 +71,7 @@ def main(flags: argparse.Namespace) -> None:
     require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
-    labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
+    labels = [line.rstrip('\r\n') for _, line in read_lines(expand('--labels', flags.labels))]
     allowed = f'must be one of the {len(labels)} labels of --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
     # Labels that are subwords mark the beginnings of words, so they need no silence.
@@ -97,11 +98,13 @@ def main(flags: argparse.Namespace) -> None:
 
     lists = search(chosen)
     if flags.tune:
-        first = error(lists)
+        tried = [(error(lists), chosen)]
         for _ in range(_ROUNDS):
             chosen, _ = decoder.tune(lists, list(references.values()))
             lists = search(chosen)
-        print(f'word error rate: {first:.4f} with the given weights, {error(lists):.4f} tuned', file=sys.stderr)
+            tried.append((error(lists), chosen))
+        least, chosen = min(reversed(tried), key=operator.itemgetter(0))
+        print(f'word error rate: {tried[0][0]:.4f} with the given weights, {least:.4f} tuned', file=sys.stderr)
         print_or_write(flags, f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
         return
     rows = (f'{name}\t{" ".join(hypotheses[0].words)}' for name, hypotheses in zip(emissions, lists))
@@ -180,12 +183,12 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         The words of each utterance, in the order of the emissions; empty without --references.
 
     Raises:
-        BadInput: The file cannot be read, lacks an utterance, or has no words.
+        BadInput: The file cannot be read, lacks an utterance or has it twice, or has no words.
     """
     if not flags.references:
         return {}
-    rows = (line.split() for _, line in read_lines(expand('--references', flags.references)))
-    words = {row[0]: row[1:] for row in rows if row}
+    table = nbest.read_table(expand('--references', flags.references))
+    words = {name: text.split() for name, (_, text) in table.items()}
     for name in utterances:
         require(name in words, '--references', flags.references, f'has no line for the utterance {name!r}')
     references = {name: words[name] for name in utterances}

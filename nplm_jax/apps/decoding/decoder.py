@@ -104,7 +104,8 @@ class Decoder:
 
         Raises:
             BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
-                subwords, the lexicon is empty or has unknown tokens, or a number is out of range.
+                subwords, the lexicon is empty or has unknown tokens, no lexicon is given and the tokens cannot spell
+                any word of the model, or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         indices = {token: i for i, token in enumerate(tokens)}
@@ -122,8 +123,10 @@ class Decoder:
             lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
         if lexicon is None:
             marks = {blank: '', silence: ' '}
-            labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
-            self._prefixes = functools.partial(SpelledPrefixes, labels, lm, Hotwords())
+            alphabet = Alphabet.build_alphabet(marks.get(token, token) for token in tokens)
+            if isinstance(lm, WordScorer):
+                alphabet.check_spells(lm.words, 'tokens')
+            self._prefixes = functools.partial(SpelledPrefixes, alphabet.parsed_labels(), lm, Hotwords())
             return
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must contain a word')
@@ -159,7 +162,7 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
     Returns:
         The weights, and the word error rate of these lists with the tuned weights.
     """
-    rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
+    rows = [(h, reference) for hypotheses, reference in zip(lists, references, strict=True) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
     scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     edits_A = np.array([reranking.word_edits(h.words, reference) for h, reference in rows])
@@ -173,5 +176,5 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
     """Returns the word error rate: word insertions, deletions and substitutions per reference word."""
-    pairs = list(zip(hypotheses, references))
+    pairs = list(zip(hypotheses, references, strict=True))
     return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)

@@ -17,28 +17,28 @@ from nplm_jax.utils.untrusted import Schema, matches_schema, read_json
 
 ALPHABET, LANGUAGE_MODEL = 'alphabet.json', 'language_model'
 _UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # files of language_model/
-_WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
+WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
 
 
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
     """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / LANGUAGE_MODEL
-    if lm is None and target.exists():  # left by a decoder that was saved in this folder before
-        shutil.rmtree(target)
-    write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
-    if lm is None:
-        return
-    path = lm.model.path
+    path, target = lm.model.path if lm else b'', folder / LANGUAGE_MODEL
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be one model; a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
+    is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
+    if target.exists() and not is_here:  # of a decoder saved here before
+        shutil.rmtree(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
+    if lm is None:
+        return
     target.mkdir(exist_ok=True)
     write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))
-    write_atomically(target / _ATTRS, json.dumps({name: getattr(lm, name) for name in _WEIGHTS}))
-    if source.is_dir():
-        shutil.copytree(source, target / source.name, dirs_exist_ok=True)
-    else:
+    write_atomically(target / _ATTRS, json.dumps({name: getattr(lm, name) for name in WEIGHTS}))
+    if source.is_dir() and not is_here:
+        shutil.copytree(source, target / source.name)
+    elif not is_here:
         shutil.copy(source, target)
 
 
@@ -49,13 +49,13 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
     target = folder / LANGUAGE_MODEL
     if not target.is_dir():
         return alphabet, None
-    weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, (int, float, bool)))
+    weights = _read_object(target / _ATTRS, dict.fromkeys(WEIGHTS, (int, float, bool)))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
     require(len(models) == 1, 'filepath', str(target), 'must contain one model, besides unigrams.txt and attrs.json')
     unigrams = target / _UNIGRAMS
     lines = unigrams.read_text(unigram_encoding).split('\n') if unigrams.is_file() else None
     words = None if lines is None else list(filter(None, lines))
-    return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
+    return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in WEIGHTS))
 
 
 def _read_object(file: pathlib.Path, schema: Mapping[str, Schema]) -> dict[str, Any]:

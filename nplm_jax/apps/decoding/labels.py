@@ -5,7 +5,7 @@ The module follows pyctcdecode's rules for labels from NeMo and transformers.
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from nplm_jax.utils.errors import require
 
@@ -96,6 +96,14 @@ class Alphabet:
             return len(word) in ends
 
         return [word for word in words if not can_spell(word)]
+
+    def check_spells(self, words: Collection[str], key: str) -> None:
+        """Raises BadInput with the key `key` if there are words and the labels lack characters of each of them."""
+        characters = {*''.join(self.labels)}
+        can_spell = not words or any(characters.issuperset(word) for word in words)
+        example = min(words, default='')
+        allowed = f'cannot spell any word of the model, such as {example!r}; check upper and lower case'
+        require(can_spell, key, self.labels, allowed)
 
     def _rule(self, label: str) -> Label:
         if not label:

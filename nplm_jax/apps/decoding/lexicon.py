@@ -40,13 +40,15 @@ class Trie:
             lm: The scorer of words.
 
         Raises:
-            BadInput: A spelling is empty or contains an unknown token.
+            BadInput: The spellings of a word are a string, or a spelling is empty or contains an unknown token.
         """
         children: list[dict[int, int]] = [{}]
         self.words: list[list[str]] = [[]]
         start: Any = lm.get_start_state()
         best = [-np.inf]
         for word, spellings in lexicon.items():
+            allowed = 'must be a list of spellings'  # the letters of a string would be spellings
+            require(not isinstance(spellings, str), 'lexicon', f'{word}: {spellings}', allowed)
             log_p, _ = lm.log_p(start, word)
             for spelling in dict.fromkeys(map(tuple, spellings)):
                 is_spelled = bool(spelling) and all(token in indices for token in spelling)

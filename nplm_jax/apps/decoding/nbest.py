@@ -23,6 +23,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers, read_lines
 
 SEPARATOR = ' ||| '
+Table = dict[str, tuple[int, str]]  # key -> line number and rest of the line
 _BLANKS = ' \t\r'
 _SEPARATOR = re.compile(rf'[{_BLANKS}]*\|\|\|[{_BLANKS}]*')
 
@@ -105,7 +106,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
         require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
-        tables = {path: _read_table(path) for path in files}
+        tables = [(path, read_table(path)) for path in files]
         alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
@@ -127,14 +128,14 @@ def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alterna
     return Alternative(fields, scores)
 
 
-def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
+def _parse_kaldi(number: int, line: str, tables: Sequence[tuple[pathlib.Path, Table]]) -> Alternative:
     """Parses a line in Kaldi format, possibly without words, and looks up its scores in the tables."""
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, index = key.rpartition('-')
     if not utterance or not index.isdecimal():
         raise BadInput(f'stdin:{number}', 'expected UTTERANCE-N words, such as utt1-1 the cat')
     scores = []
-    for path, table in tables.items():
+    for path, table in tables:
         if key not in table:
             raise BadInput(f'stdin:{number}', f'{path} has no score for {key}')
         line_number, text = table[key]
@@ -142,9 +143,13 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
     return Alternative((utterance, words.strip(), index), scores)
 
 
-def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Reads lines `KEY rest` of a file; returns the line number and the rest of the line for each key."""
-    table: dict[str, tuple[int, str]] = {}
+def read_table(path: pathlib.Path) -> Table:
+    """Reads lines `KEY rest` of a file; returns the line number and the rest of the line for each key.
+
+    Raises:
+        BadInput: A key is repeated.
+    """
+    table: Table = {}
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
         if key in table:
@@ -159,7 +164,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     path = expand('--tune', flags.tune)
     if flags.format == 'kaldi':
         what = 'one line UTTERANCE words per utterance'
-        references = {key: words.split() for key, (_, words) in _read_table(path).items()}
+        references = {key: words.split() for key, (_, words) in read_table(path).items()}
     else:
         what = 'the reference of id N in line N + 1'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}

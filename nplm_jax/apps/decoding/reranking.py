@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
 _IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
@@ -26,7 +26,9 @@ _RANDOM_STARTS = 4  # number of searches in addition to the search from the give
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Returns the word-level edit distance. Raises BadInput if rapidfuzz is not installed."""
+    """Returns the word-level edit distance. Raises BadInput for a string, or if rapidfuzz is not installed."""
+    for key, given in (('words', words), ('reference', reference)):  # letters would count as words
+        require(not isinstance(given, str), key, given, 'must be a list of words; split the string')
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:

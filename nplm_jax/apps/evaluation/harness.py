@@ -11,14 +11,17 @@ Log-likelihoods are in nats, while `nplm score` prints decimal logarithms.
 Dims: T tokens.
 """
 
+import itertools
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.runs.command_models import load_models
@@ -31,6 +34,7 @@ except ImportError:
     raise BadInput('lm_eval', 'not installed: pip install "nplm-jax[evaluation]"') from None
 
 _MAX_TOKENS = 256  # default maximum length of a generated text
+_BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a line end in a generated text
 
 
 @register_model('nplm')
@@ -57,10 +61,9 @@ class NplmLM(LM):
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Returns log P of each continuation (nats), and whether greedy decoding generates it."""
-        contexts = [self._encode(request.args[0]) for request in requests]
-        wholes = [self._encode(''.join(request.args)) for request in requests]
+        encoded = [self._encode(request.args[0], ''.join(request.args)) for request in requests]
         results = []
-        for context_T, whole_T, line in zip(contexts, wholes, self._score(wholes)):
+        for (context_T, whole_T), line in zip(encoded, self._score([whole_T for _, whole_T in encoded])):
             first = _common_length(context_T, whole_T)
             log_p = float(line.log10_p_T[first:].sum()) * LOG_10
             results.append((log_p, self._is_greedy(whole_T, first)))
@@ -68,7 +71,7 @@ class NplmLM(LM):
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Returns log P of each text (nats)."""
-        texts = [self._encode(request.args[0]) for request in requests]
+        texts = [ids_T for request in requests for ids_T in self._encode(request.args[0])]
         return [float(line.log10_p_T.sum()) * LOG_10 for line in self._score(texts)]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
@@ -82,12 +85,14 @@ class NplmLM(LM):
         choice = generation.Choice(temperature) if temperature else generation.GREEDY
 
         def text_of(ids_T: Sequence[int]) -> str:
-            return self._vocabulary.tokenizer.decode(self._vocabulary.decode(ids_T))
+            tokenizer = self._vocabulary.tokenizer
+            text = tokenizer.decode(self._vocabulary.decode(ids_T))
+            return text if tokenizer.is_lossless else _BOUNDARY.sub('\n', text)
 
         def is_enough(ids_T: Sequence[int]) -> bool:
             return any(stop in text_of(ids_T) for stop in stops)
 
-        ids_T = self._encode(context)
+        (ids_T,) = self._encode(context)
         prompt = np.concatenate([self._start.before(ids_T, continues=True), ids_T])
         numbers = (options.get(key) for key in ('max_gen_toks', 'max_new_tokens'))
         number = int(next((number for number in numbers if number is not None), _MAX_TOKENS))
@@ -97,11 +102,13 @@ class NplmLM(LM):
         text = text_of(new_T)
         return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
-    def _encode(self, text: str) -> np.ndarray:
-        """Returns the ids of a text, int32. Lines are consecutive, as in a corpus."""
-        lines = [text] if self._vocabulary.tokenizer.is_lossless else text.split('\n')
-        tokens = [token for line in self._loaded.tokenize_lines(lines, '') for token in line]
-        return self._vocabulary.encode(tokens).astype(np.int32)
+    def _encode(self, *texts: str) -> list[np.ndarray]:
+        """Returns the ids of each text, int32. Lines are consecutive, as in a corpus; see `unspaced_scripts.join`."""
+        is_lossless, found = self._vocabulary.tokenizer.is_lossless, []
+        for text in unspaced_scripts.join(self._vocabulary, texts):
+            lines = self._loaded.tokenize_lines([text] if is_lossless else text.split('\n'), '')
+            found.append(self._vocabulary.encode(itertools.chain.from_iterable(lines)).astype(np.int32))
+        return found
 
     def _score(self, texts: Sequence[np.ndarray]) -> list[scoring.Line]:
         """Scores texts, and warns on stderr if many words are unknown."""

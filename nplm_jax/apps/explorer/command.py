@@ -49,7 +49,7 @@ def main(flags: argparse.Namespace) -> None:
     require(not (flags.tour and flags.weights), '--weights', flags.weights, mixed)
     if flags.output:
         require(flags.tour, '--output', flags.output, 'requires --tour')
-        path, page = expand('--output', flags.output), static_tour.render(Tour.load(flags.runs))
+        path, page = expand('--output', flags.output), static_tour.render(Tour.load(flags.runs), flags.tokens)
         write_atomically(path, page)
         print(f'{path}: {len(page.encode()):,} bytes')
         return

@@ -95,8 +95,6 @@ def build_continuations(
             ui.spinner()
         choice = Choice(state.temperature, state.top_k, state.top_p)
         arguments = models, state.source, tokenize(), state.words, state.samples, choice, state.seed, state.weights
-        tokenizer = models.vocabulary.tokenizer
-        join = ''.join if tokenizer.is_lossless else tokenizer.decode
         (text,) = unspaced_scripts.join(models.vocabulary, [state.text])
         written = await asyncio.to_thread(view.continue_text, *arguments)
         if lines.is_deleted:  # the page was closed in the meantime
@@ -104,7 +102,7 @@ def build_continuations(
         lines.clear()
         with lines:
             for line in written:
-                with parts.button(partial(set_text, join([part for part in (text, line) if part])), 'written'):
+                with parts.button(partial(set_text, view.join(models, text, line)), 'written'):
                     ui.label(f'… {line}')
 
     hint = 'The same seed gives the same text. Click a line to continue from it.'

@@ -5,6 +5,7 @@ about three digits with the probabilities that the server computes. `web/static.
 """
 
 import base64
+import dataclasses
 import json
 import re
 
@@ -13,27 +14,16 @@ import numpy as np
 from nplm_jax.apps.explorer.parts import WEB
 from nplm_jax.apps.explorer.tour import NUM_WORDS, Tour
 from nplm_jax.data.stream import RARE_ID, SKIPPED
-from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.utils.errors import require
 
-# The fields of WordTokenizer that `web/static.js` applies.
-_RULES = (
-    'kind',
-    'lowercase',
-    'split_possessive',
-    'numbers',
-    'proper_nouns',
-    'names',
-    'split_punctuation',
-    'match_quotes',
-)
 
-
-def render(tour: Tour) -> str:
+def render(tour: Tour, kind: str = '') -> str:
     """Returns the page as HTML.
 
     Args:
         tour: A trained network, without an n-gram model.
+        kind: How to tokenize text; see `words.reading`.
 
     Raises:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
@@ -41,7 +31,7 @@ def render(tour: Tour) -> str:
     training = tour.training()
     require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run with --output')
     require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
-    tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
+    tokenizer, network = reading(tour.models.vocabulary.tokenizer, kind), tour.snapshot.network
     are_words = isinstance(tokenizer, WordTokenizer)
     require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words for a tour in one file')
     prefix_L, line_end = tour.models.encode_prompt([]), network.network.line_end
@@ -49,7 +39,7 @@ def render(tour: Tour) -> str:
         'words': list(tour.models.vocabulary.words),
         'shown': list(tour.models.vocabulary.shown),
         'rare': RARE_ID,
-        'tokenizer': {name: getattr(tokenizer, name) for name in _RULES},
+        'tokenizer': dataclasses.asdict(tokenizer),
         'skipped': SKIPPED,
         'prefix': [RARE_ID if i == line_end else int(i) for i in prefix_L],
         'reach': network.network.body.reach,
@@ -69,7 +59,7 @@ def render(tour: Tour) -> str:
 
 
 def _read(name: str) -> str:
-    return (WEB / name).read_text()
+    return (WEB / name).read_text(encoding='utf-8')
 
 
 def _encode(x: np.ndarray) -> dict[str, object]:

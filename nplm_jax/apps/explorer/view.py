@@ -6,11 +6,13 @@ Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
@@ -22,6 +24,7 @@ MAX_SHORT = 64  # maximum length of a text that is scored as a line (words)
 REPLACEMENT = '\ufffd'  # replaces bytes that are not UTF-8
 _MAX_COMPLETING = 3  # maximum number of bytes that complete a character
 NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers
+_POSSESSIVE = re.compile(r"\s+(?=['’][sS](?!\S))")  # the space before a possessive 's
 
 # Example beginnings; the page offers those whose words are all known to the models.
 BEGINNINGS = (
@@ -204,9 +207,13 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
         text: The text.
         word: The word.
     """
-    vocabulary = models.vocabulary
-    if not vocabulary.tokenizer.is_lossless or (chosen := vocabulary.find(word)) is None:
-        return f'{text} {word}'.strip()
+    vocabulary, chosen = models.vocabulary, models.vocabulary.find(word)
+    if chosen is None:
+        return join(models, text, word)
+    if not vocabulary.tokenizer.is_lossless:
+        spelled = f'{word} ' if word in SPECIAL_TOKENS else vocabulary.tokenizer.utf8(word).decode(errors='ignore')
+        ends_word = spelled.strip() != '' and spelled.endswith(' ')
+        return join(models, text, spelled.strip()) if ends_word else f'{text}{spelled}'.lstrip()
     tokens = [*words, vocabulary.words[chosen]]
     for _ in range(_MAX_COMPLETING):
         if not vocabulary.tokenizer.decode(tokens).endswith(REPLACEMENT):
@@ -214,6 +221,20 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
         (ids_T,) = generation.sample(models.mixture, models.encode_prompt(tokens), 1, 1, generation.GREEDY)
         tokens += vocabulary.decode(ids_T)
     return vocabulary.tokenizer.decode(tokens)
+
+
+def join(models: LoadedModels, text: str, more: str) -> str:
+    """Appends generated words to a text. Tokens keep their spaces; words are separated by a space.
+
+    If the corpus splits the possessive 's off its noun, no space separates them, because an 's after a space would be
+    split again at the apostrophe.
+    """
+    tokenizer = models.vocabulary.tokenizer
+    if tokenizer.is_lossless:
+        return text + more
+    kept = text.rstrip()
+    added = f'{text} {more}'[len(kept) :]
+    return (kept + (_POSSESSIVE.sub('', added) if getattr(tokenizer, 'split_possessive', False) else added)).strip()
 
 
 def describe_probability(p: float) -> str:

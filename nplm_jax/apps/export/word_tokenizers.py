@@ -15,6 +15,7 @@ PAD = '<pad>'  # has the id V, one above the largest token id
 # Patterns for Oniguruma, whose \w lacks the two joiners used by Persian and Indic scripts.
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
 _S = "['’][sS]"  # the possessive suffix
+_FINAL_SIGMA = "(?<=[\\p{Lu}\\p{Ll}])Σ(?!\\p{Mn}*['’.]?[\\p{Lu}\\p{Ll}])"  # as `str.lower` finds it
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
 _NUMBER = rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?'
 _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
@@ -69,8 +70,9 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps.append(normalizers.Replace(tokenizers.Regex(before + number + after), '<number>'))
     if is_words:
         steps.append(without_marks)
-    if ours.lowercase:
-        steps += [normalizers.Replace('İ', 'i'), normalizers.Lowercase()]
+    if ours.lowercase:  # `Lowercase` treats each letter separately, but Σ becomes ς at the end of a word
+        final = normalizers.Replace(tokenizers.Regex(_FINAL_SIGMA), 'ς')
+        steps += [normalizers.Replace('İ', 'i'), final, normalizers.Lowercase()]
     if not is_words:
         steps.append(without_marks)
         ends = {first: f'{roles["bos_token"]} ', last: f' {roles.get("eos_token")}'}

@@ -131,10 +131,10 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Draws maps of the most frequent words; two-dimensional features are drawn without a projection."""
+    """Draws maps of the most frequent words; one or two features per word are drawn without a projection."""
     ids = frequent_ids(words, kinds)
     shown = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
-    if features_VxM.shape[1] == 2:
+    if features_VxM.shape[1] <= 2:
         shown = {'plane': ('pca', 'not projected')}
     for name, (method, caption) in shown.items():
         points_Bx2 = embeddings.project(features_VxM[ids], method)

@@ -3,7 +3,6 @@
 Dims: V words, M features per word.
 """
 
-import io
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.embeddings import checked_features, write_file
+from nplm_jax.reporting.text import save_figure
 from nplm_jax.utils.io import expand
 
 _PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
@@ -44,8 +44,7 @@ def draw(
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, parse_math=False)
     axes.legend(markerscale=2)
-    figure.savefig(png := io.BytesIO(), dpi=100)
-    write_file(path, png.getvalue())
+    save_figure(figure, path, dpi=100)
 
 
 def write_projector(

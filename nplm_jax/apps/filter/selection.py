@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import itertools
 import math
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,12 +18,15 @@ import tqdm
 from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
-from nplm_jax.data import text_files
+from nplm_jax.data import text_files, unspaced_scripts
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils.untrusted import open_regular
+
+_COUNTS = 'documents', 'empty', 'unknown', 'words', 'oovs'  # see `Scorer.score`
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
 """Batches with the perplexity of each document, which is NaN if the document has no words."""
@@ -66,13 +70,13 @@ class Scorer:
             `documents` (with words), `empty` (documents without words), `unknown` (documents without known words),
             `words` and `oovs` (words outside the vocabulary).
         """
-        lines = [text.removesuffix('\n').split('\n') for text in texts]
-        words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
         vocabulary = self.models.vocabulary
+        lines = [unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n')) for text in texts]
+        words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
         ids = [vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)
         perplexities_D = np.full(len(texts), math.nan)
-        counts = dict.fromkeys(('documents', 'empty', 'unknown', 'words', 'oovs'), 0)
+        counts = dict.fromkeys(_COUNTS, 0)
         stops = list(itertools.accumulate(map(len, lines), initial=0))
         for i, span in enumerate(map(slice, stops, stops[1:])):
             if not any(words[span]):
@@ -116,17 +120,18 @@ class Job:
         Raises:
             BadInput: A file is damaged, or changes while it is read.
         """
-        counts = collections.Counter[str]()
-        known: dict[pathlib.Path, list[np.ndarray]] = {}
+        counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
+        known: dict[pathlib.Path, tuple[tuple[int, int], list[np.ndarray]]] = {}
         written = []
         with progress_bar(sum(map(text_files.size, self.files)), 'scoring', ' bytes') as bar:
             if any(bound and bound.is_share for bound in (self.above, self.below)):
-                known = {file: [scores_D for _, scores_D in self._score(file, counts, bar)] for file in self.files}
+                for file in self.files:
+                    known[file] = _stamp(file), [scores_D for _, scores_D in self._score(file, counts, bar)]
             sorted_D = self.found.perplexities()
             low = self.above.resolve(sorted_D) if self.above else 0.0
             high = self.below.resolve(sorted_D) if self.below else None
             for file in self.outputs or self.files:
-                scored = self._again(file, known[file]) if known else self._score(file, counts, bar)
+                scored = self._again(file, *known[file]) if known else self._score(file, counts, bar)
                 if file in self.outputs:
                     written.append(self._write(file, scored, low, high))
                 else:
@@ -146,12 +151,11 @@ class Job:
             bar.update(batch.position - position)
             position = batch.position
 
-    def _again(self, file: pathlib.Path, known: Sequence[np.ndarray]) -> Scored:
+    def _again(self, file: pathlib.Path, stamp: tuple[int, int], known: Sequence[np.ndarray]) -> Scored:
         """Yields the batches of a file again, with their known perplexities."""
-        for batch, perplexities_D in itertools.zip_longest(documents.read(file, self.layout), known):
-            if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
-                raise BadInput(file, 'has changed since it was scored')
-            yield batch, perplexities_D
+        if _stamp(file) != stamp:
+            raise BadInput(file, 'has changed since it was scored')
+        yield from zip(documents.read(file, self.layout), known, strict=True)
 
     def _write(self, file: pathlib.Path, scored: Scored, low: float, high: float | None) -> dict[str, Any]:
         """Writes the documents of a file with a perplexity of at least `low`, and below `high` unless it is None."""
@@ -165,3 +169,10 @@ class Job:
                 kept += int(is_kept_D.sum())
                 total += int((~np.isnan(perplexities_D)).sum())
         return {'file': str(file), 'output': str(self.outputs[file]), 'documents': total, 'kept': kept}
+
+
+def _stamp(file: pathlib.Path) -> tuple[int, int]:
+    """Returns the size and the time of the last change of a file. Raises BadInput if it is missing."""
+    with open_regular(str(file), file) as opened:
+        status = os.fstat(opened.fileno())
+    return status.st_size, status.st_mtime_ns

@@ -23,9 +23,11 @@ from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.tokenizer import normalize
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
@@ -40,7 +42,7 @@ CHOICES = {
     'word_probability': ('corrected', 'sum'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
-MIXTURE = 'mixture'  # name of the model that `add_mixture` adds
+MIXTURE = 'mixture'  # name of the model that `with_mixture` adds
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
 
 
@@ -88,12 +90,17 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
         BadInput: The vocabularies differ, or the weights are invalid.
     """
     require(len(models) > 1, 'weights', list(weights), 'requires two or more models')
-    require(MIXTURE not in models, 'model', MIXTURE, 'is reserved for the mixture; choose another name')
     require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one per model')
-    vocabulary, first = _check_models(models), next(iter(models.values()))
+    _check_models(models)
     weights_1xM = normalize_weights('weights', list(weights), weights)
-    mixture = Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins())
-    return {**models, MIXTURE: LoadedModel(first.settings, vocabulary, mixture)}
+    return with_mixture(models, Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins()))
+
+
+def with_mixture(models: Mapping[str, LoadedModel], mixture: LanguageModel) -> dict[str, LoadedModel]:
+    """Returns the models together with their mixture, named `mixture`. Raises BadInput if a model has this name."""
+    require(MIXTURE not in models, 'model', MIXTURE, 'is reserved for the mixture; choose another name')
+    first = next(iter(models.values()))
+    return {**models, MIXTURE: LoadedModel(first.settings, first.vocabulary, mixture)}
 
 
 def measure(
@@ -243,7 +250,7 @@ def _describe_words(
     return {
         'tokens': [' '.join(vocabulary.show(word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
-        'length': [len(word.strip() if is_attached else strip_punctuation(word)) for word in stimuli.words],
+        'length': [len(normalize(word.strip() if is_attached else strip_punctuation(word))) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(len(sizes_W), math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],

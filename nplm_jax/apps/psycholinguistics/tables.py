@@ -37,9 +37,10 @@ def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
 
 
 def check_new(columns: Columns, added: Iterable[str]) -> None:
-    """Raises BadInput if a table already has one of the columns to add."""
-    taken = next((key for key in added if key in columns), None)
-    require(taken is None, 'column', taken, 'is also the name of an additional column; rename the column')
+    """Raises BadInput if a table already has one of the columns to add, or if two of them have the same name."""
+    names = list(added)
+    taken = next((key for i, key in enumerate(names) if key in columns or key in names[:i]), None)
+    require(taken is None, 'column', taken, 'is also the name of an additional column; rename the column or the run')
 
 
 def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:

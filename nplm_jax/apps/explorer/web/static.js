@@ -17,7 +17,7 @@ const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.lengt
   return sum;
 });
 
-// The rules of `WordTokenizer` for a user's text, except those for dashes, contractions and abbreviations in brackets.
+// The rules of `WordTokenizer` for a user's text, with the names of its methods.
 const rules = model.tokenizer, names = new Set(rules.names);
 const NUMBER = /^[-+$£€]?\.?\p{Nd}+(?:[-.,:\/]\p{Nd}+)*(?:st|nd|rd|th|s)?%?$/iu;
 const WORD = /<[a-z]+>|<\/s>|<UNK>|[\p{L}\p{M}\p{N}_]+(?:[-'’.,][\p{L}\p{M}\p{N}_]+)*|\S/gu;
@@ -33,8 +33,43 @@ const token = (part, named) => respell(
       : rules.lowercase ? lower(part) : part);
 const isKnown = (word) => parts(word).every((part) => ids.has(token(part, false)));
 const isName = (part) => names.has(lower(part)) || !(ids.has(part) || ids.has(lower(part)));
-const tokenize = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean)
-  .flatMap((word) => rules.kind === "words" || (rules.split_punctuation && !isKnown(word)) ? word.match(WORD) : [word])
+const OPENING = { '"': "``", "—": "--", "–": "--", "…": "..." }, CLOSING = { ...OPENING, '"': "''" };
+
+function splitPunctuation(word) {
+  if (isKnown(word)) return [word];
+  const [opening, inner, closing] = /^([\p{P}`]*)(.*?)([\p{P}`]*)$/su.exec(word).slice(1).map((part) => [...part]);
+  if (!inner.length) return splitMarks(opening, OPENING);
+  const sizes = [0, 1, 2, 3].flatMap((a) => [0, 1, 2, 3].map((b) => [a, b])).filter(([a, b]) => a <= opening.length && b <= closing.length);
+  const form = ([a, b]) => [...opening.slice(opening.length - a), ...inner, ...closing.slice(0, b)].join("");
+  const kept = sizes.sort((x, y) => y[0] + y[1] - x[0] - x[1]).find((size) => isKnown(form(size))) ?? [0, 0];
+  const middle = form(kept), marks = [opening.slice(0, opening.length - kept[0]), closing.slice(kept[1])];
+  return [...splitMarks(marks[0], OPENING), ...(isKnown(middle) ? [middle] : splitUnknown(middle)), ...splitMarks(marks[1], CLOSING)];
+}
+
+function splitMarks(marks, spellings) {
+  const pieces = [];
+  for (let at = 0, size; at < marks.length; at += size) {
+    size = [3, 2].find((k) => at + k <= marks.length && isKnown(marks.slice(at, at + k).join(""))) ?? 1;
+    const piece = marks.slice(at, at + size).join(""), spelling = spellings[piece] ?? piece;
+    pieces.push(!isKnown(piece) && isKnown(spelling) ? spelling : piece);
+  }
+  return pieces;
+}
+
+function splitUnknown(word) {
+  const places = [...word.matchAll(/['’]/g)].map((match) => match.index);
+  for (const place of [...places.filter((i) => i > 1 && /[nN]/.test(word[i - 1])).map((i) => i - 1), ...places]) {
+    const halves = [word.slice(0, place), word.slice(place)];
+    if (halves.every((half) => half && isKnown(half))) return halves;
+  }
+  const pieces = word.split(/(—|–|--+|…|\.\.\.+)/).filter(Boolean);
+  return pieces.length === 1 ? pieces : pieces.flatMap(splitPunctuation);
+}
+
+const split = (text) => (rules.is_verbatim ? text.split(/[ \t\n\r]+/) : text.normalize("NFC").split(/\s+/)).filter(Boolean);
+const cut = (word) => rules.kind === "words" ? word.match(WORD)
+  : rules.kind === "whitespace" && rules.split_punctuation ? splitPunctuation(word) : [word];
+const tokenize = (text) => split(text).flatMap(cut)
   .flatMap((word) => parts(word)).map((part) => token(part, isName(part))).filter((word) => !model.skipped.includes(word));
 
 function network(text) {

@@ -309,6 +309,21 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
     assert beams[0][0] == single[0] and beams[0][1] == single[2] and beams[0][-2:] == single[-2:]
 
 
+def test_a_pool_decodes_with_weights_that_were_changed_after_the_fork(arpa, monkeypatch):
+    monkeypatch.setattr(Pool, 'calls', 0)
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    forked = {decoder._model_key: copy.copy(decoder._language_model)}  # the models of the pool's processes
+    decoder.reset_params(alpha=0.0)
+
+    class Forked(Pool):
+        def map(self, function, values):
+            with monkeypatch.context() as patch:
+                patch.setattr(BeamSearchDecoderCTC, 'model_container', forked)
+                return super().map(function, values)
+
+    assert decoder.decode_batch(Forked(), [LOGITS]) == ['bunny bunny']
+
+
 def test_weights_are_changed_as_transformers_changes_them(arpa):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     decoder.reset_params(alpha=0.0, beta=None)
@@ -349,6 +364,19 @@ def test_a_decoder_without_a_model_replaces_one_with_a_model(arpa, tmp_path):
     for model in ([arpa('bugs')], []):
         build_ctcdecoder(LABELS, *model).save_to_dir(tmp_path)
     assert BeamSearchDecoderCTC.load_from_dir(tmp_path)._language_model is None
+
+
+def test_a_decoder_replaces_another_one_and_can_replace_itself(arpa, tmp_path):
+    for name in ('bugs', 'toy'):
+        build_ctcdecoder([' ', 'a', 'b', *'ugsny', ''], arpa(name)).save_to_dir(tmp_path)
+    loaded = BeamSearchDecoderCTC.load_from_dir(tmp_path)
+    loaded.reset_params(alpha=0.25)
+    loaded.save_to_dir(tmp_path)
+    again = BeamSearchDecoderCTC.load_from_dir(tmp_path)._language_model
+    assert again.words == {'a', 'ab', 'ba'} and again.alpha == 0.25
+    with refuses('kenlm_model'):
+        build_ctcdecoder(LABELS, [arpa('bugs'), arpa('bugs')]).save_to_dir(tmp_path)
+    assert BeamSearchDecoderCTC.load_from_dir(tmp_path)._alphabet == loaded._alphabet
 
 
 def test_unigrams_are_loaded_whatever_characters_they_have(tmp_path):

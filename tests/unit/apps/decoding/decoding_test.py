@@ -170,6 +170,11 @@ def test_weights_are_tuned_on_references():
     weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
     assert error == 0 and 1 / 6 < weights.lm_weight < 20
     assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match='zip'):
+        decoding.word_error_rate([['a'], ['b']], [['a']])
+    for key, pair in (('words', ['a b', ['a']]), ('reference', [['a'], 'a b'])):
+        with refuses(key):
+            decoding.word_error_rate(*([text] for text in pair))
 
 
 @pytest.mark.parametrize('impossible', [-1e30, -math.inf])
@@ -215,6 +220,13 @@ def test_the_command(files, tmp_path, nplm_command):
     assert (tmp_path / 'words').read_text() == 'one\ta ba\ntwo\tab\n'
 
 
+def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm_command):
+    pytest.importorskip('rapidfuzz')
+    monkeypatch.setattr('nplm_jax.apps.decoding.decoder.tune', lambda *_: (decoding.Weights(0.0, -50.0), 0.0))
+    printed, errors = nplm_command(*files(references='references.txt'), '--tune', '--lm_weight=0.1')
+    assert printed == ['--lm_weight=0.1 --word_score=0'] and errors[-1].count('0.0000') == 2
+
+
 @pytest.mark.parametrize(
     'name,content,message',
     [
@@ -226,6 +238,7 @@ def test_the_command(files, tmp_path, nplm_command):
         ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
         ('references', 'one a\n', "'two'"),
         ('references', 'one\ntwo\n', 'references'),
+        ('references', 'one a\ntwo ab\none b\n', 'references:3: '),
         ('emissions', 'no zip', 'emissions'),
     ],
 )
@@ -311,6 +324,14 @@ def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
     with refuses('lexicon'):
+        decoding.Decoder(model, TOKENS, {'ab': 'ab|'})
+    with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
+
+
+def test_tokens_in_another_case_are_refused_without_a_lexicon(model):
+    with refuses('tokens'):
+        decoding.Decoder(model, ['-', '|', 'A', 'B'])
+    assert decoding.Decoder(None, ['-', '|', 'A', 'B']).decode(np.log(np.eye(4)[[2]] + 1e-6))[0].words == ('A',)

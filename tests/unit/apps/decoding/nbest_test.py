@@ -51,6 +51,8 @@ def test_kaldis_lists_are_ranked_with_costs_from_files(score):
     assert score(KALDI, '--format=kaldi')[0] == ['u-a-1 i like dog', 'u-a-2 i dog', 'u-b-2', 'u-b-1 i love coffee']
     flags = '--format=kaldi', '--score_files=costs.txt', '--score_weights=-100'
     assert score(KALDI, *flags)[0] == ['u-a-2 i dog', 'u-a-1 i like dog', 'u-b-1 i love coffee', 'u-b-2']
+    twice = '--format=kaldi', '--score_files=costs.txt,costs.txt', '--score_weights=0,-100'
+    assert score(KALDI, *twice)[0] == score(KALDI, *flags)[0]
     (line,), _ = score(KALDI, *flags, '--json')
     first, *_ = json.loads(line)['alternatives']
     assert (first['id'], first['fields'], first['total']) == ('u-a', ['2'], pytest.approx(first['log10_p'] - 100))

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from language_runs import make_runs
 
 HARNESS = 'nplm_jax.apps.evaluation.harness'
 
@@ -41,7 +42,13 @@ def test_as_many_tokens_are_written_as_are_asked_for(make, key):
     lm = make('counts')
     for number in (0, 1, 5):
         (text,) = lm.generate_until(requests(('i like', {key: number})))
-        assert len(text.split()) == number
+        assert len(text.replace('\n', ' <p> ').split()) == number
+
+
+def test_a_paragraph_ends_a_generated_line(make):
+    lm = make('counts')
+    whole, cut = lm.generate_until(requests(*(('i like', {'until': u, 'max_gen_toks': 24}) for u in ([], ['\n']))))
+    assert '<p>' not in whole and '\n' in whole and cut == whole.partition('\n')[0] != ''
 
 
 @pytest.mark.parametrize('run', ['counts', 'network'])
@@ -72,3 +79,12 @@ def test_too_many_unknown_words_are_named_and_the_model_is_described(make, capsy
     lm.loglikelihood(requests(('i like', ' dog')))
     assert capsys.readouterr().err == ''
     assert repr(lm).startswith('<NplmLM network: ') and len(repr(lm)) < 200
+
+
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
+def test_segmented_texts_are_read_without_their_spaces(make, tmp_path):
+    lm = make(make_runs(tmp_path, ['chinese']) / 'chinese')
+    joined, segmented = lm.loglikelihood(requests(('人人', '生而自由'), ('人人', ' 生而 自由')))
+    assert joined == segmented
+    joined, segmented = lm.loglikelihood_rolling(requests(('人人生而自由',), ('人人 生而 自由',)))
+    assert joined == segmented

@@ -1,6 +1,8 @@
 """The tour as one file: what it holds, what it computes, what is refused."""
 
+import dataclasses
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -35,6 +37,12 @@ def test_the_file_needs_no_other(page):
     assert 'http' not in page.replace('http://www.w3.org/2000/svg', '')
 
 
+def test_the_file_does_not_depend_on_the_locale(network, page, monkeypatch):
+    read_text = pathlib.Path.read_text
+    monkeypatch.setattr(pathlib.Path, 'read_text', lambda path, encoding='latin-1': read_text(path, encoding))
+    assert static_tour.render(network) == page
+
+
 @pytest.fixture(scope='module')
 def cased(tmp_path_factory):
     """The tour of a network whose words have upper and lower case, possessives and numbers."""
@@ -44,6 +52,21 @@ def cased(tmp_path_factory):
     changes |= {'model.m': 4, 'model.h': 5, 'train.epochs': 1, 'train.batch_size': 32}
     experiment.run(config_lib.override(text_config.get_config(), changes), root / 'run')
     return Tour.load([str(root / 'run')])
+
+
+@pytest.fixture(scope='module')
+def spaced(tmp_path_factory):
+    """The tour of a network of words that were split off punctuation before, as in Brown."""
+    root = tmp_path_factory.mktemp('spaced')
+    (root / 'text').write_text("The dog costs $ 7 ; Mr. Ann do n't say `` the dog -- no , the bone '' .\n\n" * 40)
+    changes = {'corpus.path': str(root / 'text'), 'corpus.tokens': 'whitespace', 'model.n': 7, 'model.m': 4}
+    changes |= {'model.h': 5, 'train.epochs': 1, 'train.batch_size': 32}
+    experiment.run(config_lib.override(text_config.get_config(), changes), root / 'run')
+    tour = Tour.load([str(root / 'run')])
+    words = tour.models.vocabulary
+    tokenizer = dataclasses.replace(words.tokenizer, split_punctuation=True, match_quotes=True)
+    words = dataclasses.replace(words, tokenizer=tokenizer)
+    return dataclasses.replace(tour, models=dataclasses.replace(tour.models, vocabulary=words))
 
 
 def ask(page, text):
@@ -59,10 +82,21 @@ def ask(page, text):
 @pytest.mark.parametrize(
     'text', ["The Dog's bone costs 3.5 dollars.", 'THE dog’s bone', '<p> The <s> bone', '$7.50: the Dog', "ann's dog's"]
 )
-def test_the_script_splits_a_text_as_the_server_does(cased, text):
-    found, expected = ask(static_tour.render(cased), text), cased.show(cased.encode(text, ''))
+@pytest.mark.parametrize('kind', ['', 'whitespace'])
+def test_the_script_splits_a_text_as_the_server_does(cased, text, kind):
+    found, expected = ask(static_tour.render(cased, kind), text), cased.show(cased.encode(text, kind))
     assert [row['word'] for row in found['words']] == [row['word'] for row in expected['words']]
     assert bool(found['note']) == bool(expected['note'])
+
+
+@pytest.mark.skipif(not NODE, reason='needs Node.js')
+@pytest.mark.parametrize(
+    'text',
+    ['costs $500 bone', 'the/dog.', '("Mr. Ann,"', 'don’t—say “no”', '... -- the (dog...).', 'MR.; --no', "``dog''"],
+)
+def test_the_script_splits_punctuation_off_words_as_the_server_does(spaced, text):
+    found, expected = ask(static_tour.render(spaced), text), spaced.show(spaced.encode(text, ''))
+    assert [row['word'] for row in found['words']] == [row['word'] for row in expected['words']]
 
 
 @pytest.mark.skipif(not NODE, reason='needs Node.js')

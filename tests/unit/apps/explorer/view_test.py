@@ -5,8 +5,15 @@ import math
 
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers import decoders, pre_tokenizers, trainers
+from tokenizers.models import BPE
 
+from configs import text as text_config
 from nplm_jax.apps.explorer import view
+from nplm_jax.config import settings as config_lib
+from nplm_jax.data import corpora, vocabulary
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.inference import embeddings, generation
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.runs import command_models as loaded_models
@@ -138,6 +145,34 @@ def test_the_examples_have_known_words_alone_and_a_strange_vocabulary_gets_some_
     other = loaded_models.load_models([str(folders / 'other')])
     texts = view.examples(other, 2)
     assert len(texts) == 2 and all(word in other.vocabulary.ids for text in texts for word in text.split())
+
+
+@pytest.mark.parametrize('kind', ['words', 'whitespace'])
+@pytest.mark.parametrize(
+    'text,more', [('the dog', "'s bone"), ('the dog ', "'s"), ('', "dog 's bone ."), ('the', 'dog')]
+)
+def test_appended_words_are_read_as_the_words_that_were_clicked(models, kind, text, more):
+    words = vocabulary.build([*'the dog bone .'.split(), "'s"])
+    words = dataclasses.replace(words, tokenizer=WordTokenizer(kind, lowercase=True, split_possessive=True))
+    models = dataclasses.replace(models, vocabulary=words)
+    assert models.tokenize(view.join(models, text, more), '') == [*text.split(), *more.split()]
+
+
+def test_tokens_of_a_file_are_appended_with_their_own_spaces(models, tmp_path):
+    learned = tokenizers.Tokenizer(BPE(unk_token='<unk>'))
+    learned.pre_tokenizer, learned.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=20, special_tokens=['<unk>'], show_progress=False)
+    learned.train_from_iterator(['the dog ran over the cat'] * 9, trainer)
+    learned.save(str(tmp_path / 'tokens.json'))
+    config = text_config.get_config(f'interpolated,{tmp_path / "tokens.json"}')
+    config = config_lib.override(config, {'corpus.path': str(tmp_path / 'tokens.json')})
+    tokenizer = corpora.make_tokenizer(config_lib.from_config(config).corpus)
+    words = vocabulary.Vocabulary(tokenizer.tokens, (1,) * len(tokenizer.tokens), tokenizer)
+    models, text = dataclasses.replace(models, vocabulary=words), ''
+    tokens = models.tokenize('the dog ran', '')
+    for i, token in enumerate(tokens):
+        text = view.append(models, tokens[:i], text, token)
+    assert text == 'the dog ran' and len(tokens) > 3
 
 
 @pytest.mark.parametrize('value,text', [(1, '100.0%'), (0.1234, '12.3%'), (0.001, '0.1%'), (1e-4, '1 in 10,000')])

@@ -141,6 +141,11 @@ def test_two_features_are_their_own_map(tmp_path):
     assert (tmp_path / 'map.png').read_bytes().startswith(b'\x89PNG')
 
 
+def test_a_single_feature_is_not_projected(tmp_path):
+    features.draw_maps(list('abcd'), np.arange(4.0)[:, None], {}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ['plane.png']
+
+
 def test_without_scikit_learn_a_map_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, 'sklearn', None)
     with refuses('scikit-learn'):

@@ -13,6 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 from helpers import check_unknown_words, refuses, write_arpa
+from language_runs import make_runs
 
 from nplm_jax.apps.filter import distribution, documents, selection
 from nplm_jax.cli import __main__ as cli
@@ -78,6 +79,15 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
 
 
 @pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
+def test_segmented_documents_are_scored_without_their_spaces(tmp_path, nplm_command):
+    folder = make_runs(tmp_path, ['chinese']) / 'chinese'
+    (tmp_path / 'in.jsonl').write_text('{"text": "人人生而自由"}\n{"text": "人人 生而 自由"}\n', encoding='utf-8')
+    nplm_command('filter', folder, '--text', tmp_path / 'in.jsonl', '--column=p', f'--output={tmp_path / "out.jsonl"}')
+    joined, segmented = perplexities_of(tmp_path / 'out.jsonl')
+    assert joined == segmented < math.inf
+
+
 def test_with_line_ends_it_is_the_perplexity_of_kenlm(folders, tmp_path, nplm_command):
     write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     (tmp_path / 'in.jsonl').write_text(''.join(f'{json.dumps({"text": text})}\n' for text in FULL))
@@ -149,7 +159,8 @@ def test_a_share_is_of_the_documents_of_all_files(folders, docs, tmp_path, nplm_
     assert sum(written['kept'] for written in results['files']) == 4
 
 
-def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, tmp_path, monkeypatch):
+@pytest.mark.parametrize('change', [lambda text: '{"text": "another one"}\n', lambda text: text.replace('dog', 'cat')])
+def test_a_file_that_changes_between_its_two_readings_is_refused(change, folders, docs, tmp_path, monkeypatch):
     scorer = selection.Scorer(load_models([str(folders / 'counts')]))
     half = selection.Bound(0.5, True)
     job = selection.Job([docs], {docs: tmp_path / 'kept.jsonl'}, documents.Layout(), scorer, below=half)
@@ -157,7 +168,7 @@ def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, 
 
     def score_and_change(*arguments):
         yield from score(*arguments)
-        docs.write_text('{"text": "another one"}\n')
+        docs.write_text(change(docs.read_text()))
 
     monkeypatch.setattr(selection.Job, '_score', score_and_change)
     with refuses('docs.jsonl'):
@@ -368,6 +379,12 @@ def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
     with refuses('--field'):
         words = [str(folders / 'counts'), '--text', str(tmp_path / 'a.txt'), '--field=body']
         all_commands()['filter'].run('filter', words)
+
+
+def test_a_file_without_documents_is_refused(folders, tmp_path):
+    (tmp_path / 'a.txt').touch()
+    with refuses('--text'):
+        all_commands()['filter'].run('filter', [str(folders / 'counts'), '--text', str(tmp_path / 'a.txt')])
 
 
 @pytest.mark.parametrize('event', ('damage', 'Ctrl-C', 'SIGTERM'))

@@ -131,6 +131,12 @@ def test_a_word_of_several_tokens_by_the_chain_rule():
     assert columns['entropy_reduction_net'][1] == pytest.approx(entropies[0] - entropies[-1], abs=1e-5)
 
 
+def test_a_run_named_like_the_column_of_another_run_is_refused():
+    models = dict.fromkeys(('net', 'net_prev1'), loaded(MODELS['window']))
+    with refuses('column'):
+        measurement.measure(models, stimuli.from_text('the dog', 'text'), measurement.Options(spillover=1))
+
+
 def test_the_punctuation_of_a_word_is_left_out_of_it_and_read_all_the_same():
     attached, alone, bare = measure('the dog, ran ,'), measure('the dog, ran ,', punctuation='word'), measure('the dog')
     assert alone['surprisal_net'][1] == pytest.approx(bare['surprisal_net'][1], abs=1e-6)
@@ -138,6 +144,7 @@ def test_the_punctuation_of_a_word_is_left_out_of_it_and_read_all_the_same():
     for row in (0, 2, 3):  # the last word is punctuation alone, which counts
         assert attached['surprisal_net'][row] == alone['surprisal_net'][row]
     assert (attached['length'], alone['length']) == ([3, 4, 3, 1], [3, 3, 3, 1])
+    assert measure('cafe\u0301 caf\u00e9')['length'] == [4, 4]  # both are NFC in the text that the model reads
     assert attached['rank_net'] == alone['rank_net'] and attached['log_frequency'] == alone['log_frequency']
     assert alone['entropy_reduction_net'][1] == pytest.approx(bare['entropy_reduction_net'][1], abs=1e-6)
 

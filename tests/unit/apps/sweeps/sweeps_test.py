@@ -144,6 +144,16 @@ def test_a_sweep_writes_a_csv_with_a_row_for_each_point(bigrams, tmp_path):
     assert all(row[name] == '' for row in rows[1:] for name in ('train', 'valid', 'test', 'seconds'))
 
 
+def test_points_that_were_trained_in_other_precisions_are_told(bigrams, tmp_path):
+    points = bigrams(0.1, 0.2)
+    assert 'float' not in sweeps.run(points, tmp_path / 'runs', '')
+    for precision in ('float32', 'bfloat16'):
+        path = tmp_path / 'runs' / points[precision == 'float32'].name / 'results.json'
+        path.write_text(json.dumps(json.loads(path.read_text()) | {'precision': {'output.precision': precision}}))
+        told = 'bfloat16 or float32' in sweeps.write_table(points, tmp_path / 'runs', {})
+        assert told == (precision == 'bfloat16')
+
+
 def test_a_sweep_prints_each_note_once(bigrams, tmp_path, lines):
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20 + 'e f')
     sweeps.run(bigrams(0.1, 0.2, 0.3), tmp_path / 'runs', '')
