@@ -18,6 +18,7 @@ def make_sharding(
     num_streams: int,
     uses_sparse_updates: bool,
     devices: Sequence[jax.Device] = (),
+    num_microbatches: int = 1,
 ) -> MeshSharding:
     """Returns the sharding described by `parallel.*`, or ONE_DEVICE if both of its axes have size 1.
 
@@ -28,6 +29,7 @@ def make_sharding(
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
         devices: The devices (default: `jax.devices()`). They may be descriptions of absent devices, for which programs
             can be compiled; see `experiments/cost/accelerator`.
+        num_microbatches: Microbatches per update (`train.accumulate`), each of which the devices share.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.
@@ -51,11 +53,15 @@ def make_sharding(
         f'its product with parallel.model={model} must be {num_devices}, the devices of the {num_processes} processes'
     )
     require(uses_all, 'parallel.data', data, message)
-    num_batch_shards = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that share the batch'
-    require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
-    allowed = f'must be a divisor of {num_streams}, the number of streams (train.batch_size / model.bptt_length)'
-    require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
+    num_shards = num_microbatches * (data * model if uses_sparse_updates else data)
+    shares = 'the number of devices that share the batch'
+    if num_microbatches > 1:
+        shares = f'train.accumulate={num_microbatches} times {shares}'
+    allowed = f'must be a multiple of {num_shards}, {shares}'
+    require(batch_size % num_shards == 0, 'train.batch_size', batch_size, allowed)
+    streams = f'{num_streams}, the number of streams (train.batch_size / model.bptt_length)'
+    allowed = f'{num_shards}, {shares}, must be a divisor of {streams}'
+    require(num_streams % num_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is only data-parallel')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')

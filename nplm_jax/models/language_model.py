@@ -59,8 +59,10 @@ class LanguageModel(abc.ABC):
         """
         require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be a one-dimensional array of ids')
         if not isinstance(span, Span):
-            start, stop, step = (span or slice(None)).indices(len(tokens_T))
-            require(step == 1, 'span', span, 'must be a Span or a slice without a step')
+            part = slice(None) if span is None else span
+            is_part = isinstance(part, slice) and part.step in (None, 1)
+            require(is_part, 'span', span, 'must be a Span or a slice without a step')
+            start, stop, _ = part.indices(len(tokens_T))
             span = Span(start, max(start, stop))
         is_inside = 0 <= span.start <= span.stop <= len(tokens_T)
         require(is_inside, 'span', span, f'must be within the {len(tokens_T):,} words of the stream')

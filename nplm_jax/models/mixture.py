@@ -61,8 +61,12 @@ class Mixture(LanguageModel):
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
-        """Creates a mixture. Raises BadInput if the vocabularies of the models differ."""
+        """Creates a mixture. Raises BadInput if the vocabularies of the models differ, or the weights do not fit."""
         check_models(models)
+        shape, weights_QxM = (bins.num_bins, len(models)), np.asarray(weights_QxM, np.float64)
+        fits = weights_QxM.shape == shape and (weights_QxM >= 0).all() and (abs(weights_QxM.sum(1) - 1) < 1e-6).all()
+        allowed = f'must be a matrix of shape {shape}, bins x models, whose rows are 0 or more and sum to one'
+        require(bool(fits), 'weights', weights_QxM.tolist(), allowed)
         self.vocabulary_size = next((m.vocabulary_size for m in models if m.vocabulary_size is not None), None)
         self.vocabulary = next((m.vocabulary for m in models if m.vocabulary is not None), None)
         self.models = tuple(models)
@@ -157,9 +161,8 @@ class CachedScores(LanguageModel):
         """See `LanguageModel.score_span`. Caches the scores of each stream and span."""
         key = self._digest(tokens_T), span
         if key not in self.scores:
-            size = (
-                CHUNK_SIZE if self.n else max(len(span), 1)
-            )  # a model without an order carries a state through the span
+            # A model without an order carries a state through the span.
+            size = CHUNK_SIZE if self.n else max(len(span), 1)
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
                 chunk = Span(first, min(first + size, span.stop))

@@ -19,7 +19,7 @@ from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.distributed.mapping import map_parts
 from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding, fetch, num_parts, unpad
 from nplm_jax.models.body import by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
+from nplm_jax.models.language_model import LanguageModel, check_contexts, check_ids, check_lines
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.blockwise import default_block_size
@@ -176,11 +176,14 @@ class NeuralLanguageModel(LanguageModel):
         return _predict(self.network, self.params, state.features)
 
     def advance(self, state: DecodingState, ids_S: jax.Array | np.ndarray) -> DecodingState:
-        """See `LanguageModel.advance`."""
+        """See `LanguageModel.advance`. Ids on a device are not checked, because reading them would wait for them."""
+        if not isinstance(ids_S, jax.Array):
+            check_ids('words', ids_S, self.vocabulary_size)
         return _advance(self.network, self.params, state.read, jnp.asarray(ids_S)[:, None])
 
     def read(self, state: DecodingState, ids_SxL: np.ndarray) -> tuple[jax.Array, DecodingState]:
         """See `LanguageModel.read`."""
+        check_ids('words', ids_SxL, self.vocabulary_size)
         features, read_state = _read(self.network, self.params, state.read, ids_SxL)
         log_p_BxV = _predict(self.network, self.params, by_example(features))
         last = DecodingState(read_state, {name: x[:, -1] for name, x in features.items()})

@@ -40,8 +40,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     References:
         The paper's equation 1, section 2.
     """
-    allowed = 'must be C_VxM and b_V, optionally W_VxP, and optionally H_KxP, d_K and U_VxK together'
-    is_papers = params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
+    allowed = 'must be C_VxM and b_V, and either W_VxP, or H_KxP, d_K and U_VxK, or both'
+    is_papers = len(params) > 2 and params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
     require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
         allowed = 'must be a matrix: batch x context words in reading order, the most recent word last'

@@ -13,7 +13,7 @@ References:
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.models.body import State
+from nplm_jax.models.body import Body, State
 from nplm_jax.models.lstm import scale
 from nplm_jax.models.recurrent import Recurrent
 from nplm_jax.nn import Precision, matmul, uniform
@@ -37,6 +37,10 @@ class Qrnn(Recurrent):
         params, key_before = super().init(key, vocabulary_size), jax.random.fold_in(key, 1)
         params['cell'][_BEFORE] = uniform(key_before, (self.m, 3 * self.h), self.m**-0.5)
         return params
+
+    def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
+        """See `Body.output_keys`. The key of `Recurrent.output_keys` equals `fold_in(key, 1)`, the key of W'."""
+        return Body.output_keys(self, key)
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Initializes W of one layer uniformly in ±1/sqrt(D), and b to zero."""

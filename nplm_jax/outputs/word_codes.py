@@ -52,7 +52,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
             lines `word<TAB>code` or `word<TAB>code code ...`.
 
     Raises:
-        BadInput: The file is missing or malformed, lacks a word, or contains a word twice.
+        BadInput: The file is missing or malformed, lacks a word, contains a word twice, or contains another word.
     """
     if source == 'huffman':
         return [[code] for code in huffman(vocabulary.counts)]
@@ -109,6 +109,8 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
     for word in vocabulary.words:
         if word not in codes:
             raise BadInput(file, f'has no code for the vocabulary word {word!r}')
+    if others := codes.keys() - vocabulary.ids.keys():
+        raise BadInput(file, f'has a code for {min(others)!r}, which is not in the vocabulary')
     return [codes[word] for word in vocabulary.words]
 
 

@@ -148,6 +148,9 @@ def load_network(
         return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params)), None
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         best, progress = store.restore_best(params)
+    if not progress.get('finished') and catalog.finished(folder) is not None:
+        problem = f'the last checkpoint is damaged; delete {catalog.RESULTS} and repeat the training command'
+        raise BadInput(folder / 'checkpoints', problem)
     is_validated = progress.get('best_valid_nll') != math.inf
     if not (is_validated or before_validation):
         raise BadInput(folder, 'has no finite validation loss yet; continue training')

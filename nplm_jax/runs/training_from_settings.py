@@ -70,5 +70,5 @@ def make_sharding(settings: Settings) -> sharding.MeshSharding:
     allowed = f'must be a divisor of {num_streams}, the number of streams in an update'
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
     is_sparse = isinstance(settings.output, SparseOutputLayer)
-    shares = batch_size // num_parts, num_streams // num_parts
-    return sharding_from_settings.make_sharding(settings.parallel, *shares, is_sparse)
+    sizes = batch_size, num_streams
+    return sharding_from_settings.make_sharding(settings.parallel, *sizes, is_sparse, num_microbatches=num_parts)

@@ -267,7 +267,9 @@ class Optimizer:
         hyperparams: Hyperparams = state.hyperparams
         if not (self.rule.updates_rows and 'decay' in hyperparams):
             return hyperparams
-        decay = self._rule(hyperparams).peak_table_rate(self.batch_size) * hyperparams['decay']
+        rule = self._rule(hyperparams)
+        fastest = rule.peak_table_rate(self.batch_size) * max(1.0, 1 / rule.table_rate)  # of tables or other matrices
+        decay = fastest * hyperparams['decay']
         interval = jnp.where(decay < _MIN_DECAY, jnp.clip(jnp.round(10 * _MIN_DECAY / decay), 1, 2**30), 1)
         applies = (step + 1) % interval.astype(jnp.int32) == 0
         return {**hyperparams, 'decay': jnp.where(applies, interval * hyperparams['decay'], 0)}

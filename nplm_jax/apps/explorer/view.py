@@ -181,8 +181,8 @@ def continue_text(
         weights_M: The mixture's weights; see `summarize`.
     """
     model = models.with_mixture()[index][1]
-    if isinstance(model, Mixture) and weights_M is not None:
-        model = Mixture(model.models, np.array([weights_M]) / sum(weights_M), ContextBins())
+    if index == 0 and len(models.models) > 1 and weights_M is not None:  # a run may itself be a mixture
+        model = Mixture(models.models, np.array([weights_M]) / sum(weights_M), ContextBins())
     ids_BxT = generation.sample(model, models.encode_prompt(words), count, samples, choice, seed)
     return [models.vocabulary.tokenizer.decode(models.vocabulary.decode(ids_T)) for ids_T in ids_BxT]
 

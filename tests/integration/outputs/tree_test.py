@@ -115,6 +115,7 @@ def test_equal_trees_are_equal_and_other_trees_are_not():
             '<rare>\t0\nw1\t10\nw2\t11\nw1\t11\n',
             'codes.tsv:4',
         ),
+        ('<rare>\t0\nw1\t100\nw2\t11\nw3\t101\n', 'codes.tsv'),
         ('<rare>\t0\nw1\t01\nw2\t11\n', 'output.tree'),
         ('<rare>\t0\nw1\t10\nw2\t10\n', 'output.tree'),
         ('<rare>\t0\nw1\t10\nw2\t110\n', 'output.tree'),

@@ -88,6 +88,15 @@ def test_too_few_devices_are_told_how_processors_become_more(platform, data, mod
     assert ('JAX_NUM_CPU_DEVICES' in caught.value.problem) == (platform == 'cpu')
 
 
+def test_a_batch_that_devices_and_microbatches_cannot_divide_is_named_as_it_was_typed():
+    devices, shape = [SimpleNamespace(platform='cpu')] * 4, ParallelSettings(4, 1)
+    with refuses('train.batch_size') as caught:
+        make_sharding(shape, 24, 24, False, devices, num_microbatches=4)
+    assert caught.value.value == 24 and ' 16, ' in caught.value.problem
+    with refuses('parallel.data'):
+        make_sharding(shape, 32, 8, False, devices, num_microbatches=4)
+
+
 def test_without_a_mesh_everything_stays_as_it_is():
     tree = {'b_V': jax.numpy.arange(3.0)}
     loss = lambda params, batch, extra: (params['b_V'].sum(), None)  # noqa: E731

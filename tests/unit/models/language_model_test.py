@@ -57,7 +57,7 @@ def test_a_slice_a_span_and_nothing_choose_the_words_that_are_scored(model):
         (slice(7, 7), slice(0, 0)),
     ):
         np.testing.assert_allclose(model.score(TEXT, span), log_p_T[chosen], atol=1e-5)
-    for span in (slice(0, 6, 2), Span(5, 10), Span(9, 12), Span(-3, 4), Span(6, 2)):
+    for span in (slice(0, 6, 2), Span(5, 10), Span(9, 12), Span(-3, 4), Span(6, 2), 0, (0, 6)):
         with refuses('span'):
             model.score(TEXT, span)
 
@@ -71,3 +71,14 @@ def test_a_decoder_that_advances_readers_sees_what_score_and_next_word_say(model
             np.testing.assert_allclose(log_p_V, model.next_word(TEXT[None, :t])[0], atol=1e-5)
             assert log_p_V[TEXT[t]] == pytest.approx(log_p_T[t], abs=1e-5)
             state = model.advance(state, TEXT[t : t + 1])
+
+
+@pytest.mark.parametrize('family', ['nplm', 'lstm'])
+@pytest.mark.parametrize('word', [-1, V])
+def test_a_network_refuses_to_read_an_id_that_is_not_in_its_vocabulary(family, word):
+    model = network(family)
+    state = model.prefill(TEXT[None, :3])
+    with refuses('words'):
+        model.advance(state, np.array([word]))
+    with refuses('words'):
+        model.read(state, np.array([[1, word]]))

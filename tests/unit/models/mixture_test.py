@@ -93,6 +93,15 @@ def test_models_of_other_words_are_refused(mix):
     assert mix([A, of_words(WORDS)]).vocabulary_size == V  # a model that does not know its words
 
 
+WEIGHTS = [[1.0]], [[0.5, 0.4]], [[1.5, -0.5]], [[np.nan, 1.0]], [[0.5, 0.5], [0.5, 0.5]], [0.5, 0.5], [[0.2, 0.3, 0.5]]
+
+
+@pytest.mark.parametrize('weights', WEIGHTS)
+def test_weights_that_do_not_fit_the_models_are_refused(weights):
+    with refuses('weights'):
+        mixture.Mixture([A, B], np.array(weights), mixture.ContextBins())
+
+
 def test_one_weight_vector_is_the_maximum_likelihood():
     # Of 100 words 30 are word 0: w * 0.5 + (1 - w) * 0.125 = 0.3 for the other two at 0.2 and 0.5.
     tokens_T = np.repeat([0, 1, 2], [30, 20, 50])

@@ -91,6 +91,12 @@ def test_equation_1_refuses_parameters_without_one_of_its_arrays(missing):
     assert caught.value.key == 'params' and missing not in caught.value.value
 
 
+def test_equation_1_refuses_a_network_whose_output_does_not_depend_on_the_context():
+    params = make(4, 3, 5, True)[1]
+    with refuses('params'):
+        nplm.logits({name: params[name] for name in ('C_VxM', 'b_V')}, CONTEXTS)
+
+
 def test_b_starts_from_the_unigram_bias():
     bias_V = np.linspace(-3, 0, V).astype(np.float32)
     assert make(3, 2, 4, False, bias_V)[1]['b_V'].tolist() == bias_V.tolist()

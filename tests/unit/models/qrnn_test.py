@@ -45,3 +45,9 @@ def test_it_is_the_formula_in_float64_on_a_thousand_words():
 def test_recurrent_weights_that_it_has_not_are_not_dropped():
     with refuses('model.weight_dropout'):
         make(**{'model.weight_dropout': 0.5})
+
+
+def test_the_output_weights_are_not_drawn_from_the_key_of_another_matrix():
+    params = make()[0].init(jax.random.key(0))
+    U, W_before = (np.asarray(x).ravel()[:100] for x in (params['U_VxK'], params['cell']['W_before_DxG']))
+    assert abs(np.corrcoef(U, W_before)[0, 1]) < 0.5

@@ -139,10 +139,24 @@ def test_a_network_is_not_loaded_before_its_first_validation(tmp_path):
     folder = tmp_path / 'run'
     keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 60}
     experiment.run(config_lib.override(sentences.get_config(), keys), folder)
+    (folder / 'results.json').unlink()
     for path in set((folder / 'checkpoints').glob('*')) - {folder / 'checkpoints' / '30'}:
         shutil.rmtree(path)
     with refuses('run'):
         loading.load(folder)
+
+
+def test_a_finished_network_is_not_read_from_an_earlier_checkpoint(tmp_path):
+    folder = tmp_path / 'run'
+    keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 30}
+    results = experiment.run(config_lib.override(sentences.get_config(), keys), folder)
+    next((folder / 'checkpoints' / '90' / 'progress').iterdir()).write_text('{"seconds": ')
+    with refuses('checkpoints'):
+        loading.load(folder)
+    (folder / 'results.json').unlink()  # as the message says
+    again = experiment.run(config_lib.override(sentences.get_config(), keys), folder)
+    assert again['perplexity'] == results['perplexity']
+    loading.load(folder)
 
 
 def test_cached_scores_ask_the_model_once(tmp_path):

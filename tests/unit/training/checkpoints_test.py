@@ -3,6 +3,7 @@ import shutil
 import threading
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -56,6 +57,16 @@ def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_
     assert store.latest_step() == 1 and (tmp_path / '1').is_dir()
     store.close()
     assert restored_step(tmp_path) == 1
+
+
+def test_an_optimizer_may_keep_bfloat16(tmp_path):
+    state = {'mu': np.arange(6.0).astype(jnp.bfloat16).reshape(3, 2), 'count': np.zeros((), np.int32)}
+    store = CheckpointStore(tmp_path)
+    store.save(1, state, BEST, {})
+    restored, _, _ = store.restore(state, BEST)
+    store.close()
+    assert restored['mu'].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(restored['mu'].astype(np.float32), [[0, 1], [2, 3], [4, 5]])
 
 
 def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):

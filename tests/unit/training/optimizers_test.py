@@ -179,6 +179,16 @@ def test_decay_below_the_resolution_of_float32_has_its_effect(name, batch_size, 
     assert float(factor) == pytest.approx(np.exp(-0.01), rel=2e-4) and (np.asarray(others) == 1).all()
 
 
+def test_a_low_rate_of_tables_does_not_bundle_the_decay_of_other_matrices():
+    rates = {'optimizer.learning_rate': 2.0, 'optimizer.table_rate': 1e-4, 'optimizer.decay': 1e-5}
+    _, optimizer = make({'optimizer.name': 'sgd', **rates})
+    params, zeros = {'H': jnp.ones((2, 2))}, {'H': jnp.zeros((2, 2))}
+    state = optimizer.init(params)
+    for step in (0, 49_999):
+        updates, state = optimizer.update(zeros, state, params, step=step)
+        np.testing.assert_allclose(updates['H'], np.full((2, 2), -2e-5), rtol=1e-5)
+
+
 def test_parameters_are_tables_hidden_matrices_or_vectors():
     params = {'C_VxM': jnp.zeros((3, 2)), 'b_V': jnp.zeros(3), 'H': jnp.zeros((2, 2)), 'cell': {'bias': jnp.zeros(2)}}
     labels = label_parameters(params, TABLE_NAMES)

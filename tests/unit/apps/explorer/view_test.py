@@ -140,6 +140,13 @@ def test_each_model_continues_a_text_as_generate_does(models, source, weights):
     assert found == [' '.join(models.vocabulary.decode(x)) for x in ids]
 
 
+def test_a_visitors_weights_do_not_change_a_run_that_is_itself_a_mixture(models):
+    counts = Mixture(models.models, np.array([[0.0, 1.0]]), ContextBins())
+    loaded = dataclasses.replace(models, models=[models.models[0], counts])
+    arguments = loaded, 2, ['i'], 8, 4, generation.Choice(), 3
+    assert view.continue_text(*arguments, weights_M=(1, 0)) == view.continue_text(*arguments)
+
+
 def test_the_examples_have_known_words_alone_and_a_strange_vocabulary_gets_some_too(models, folders):
     assert view.examples(models, 2) == ['i love', 'i like']
     other = loaded_models.load_models([str(folders / 'other')])
