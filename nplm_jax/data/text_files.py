@@ -61,7 +61,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
     """
     root = expand(key, path)
     if not os.path.exists(root) and glob.has_magic(path):
-        matches = sorted(map(pathlib.Path, glob.glob(str(root), recursive=True)))
+        matches = sorted({*map(pathlib.Path, glob.glob(str(root), recursive=True))})  # `**/**` finds files twice
         files = [p for p in matches if p.is_file() and not p.is_symlink()]
         require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
