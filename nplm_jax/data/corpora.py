@@ -12,7 +12,7 @@ from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
-from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
+from nplm_jax.data.splitting import check_default_sizes, shorten_texts, split_stream, split_text
 from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -76,9 +76,12 @@ def check_settings(settings: CorpusSettings) -> None:
         require(key in path_keys or not value, f'corpus.{key}', value, f'must be empty for corpus.name={settings.name}')
     if settings.paragraphs == 'eos':
         _check_eos(settings)
-    elif settings.name in _WITH_EOS:
-        allowed = f'must be auto or eos for corpus.name={settings.name}'
-        require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, allowed)
+    elif path_keys != _PATHS:
+        other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
+        allowed = f'must be auto or {other} for corpus.name={settings.name}'
+        require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
+    if settings.name in (*_WITH_EOS, 'sentences'):
+        check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line; needs corpus.name=text with corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'

@@ -218,3 +218,20 @@ def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     with pytest.raises(BadInput) as caught:
         text(tmp_path / 'a', boundary_tokens=False, train=sizes[0], valid=sizes[1])
     assert re.search(rf'\b{left}\b', caught.value.problem) and '5' in numbers(caught.value.problem)
+
+
+@pytest.mark.parametrize(
+    'key, name, value',
+    [
+        ('paragraphs', 'brown', 'lines'),
+        ('paragraphs', 'gutenberg', 'lines'),
+        ('paragraphs', 'wikitext2', 'blank_lines'),
+        ('train', 'wikitext2', 0.1),
+        ('valid', 'wikitext103', 1000.0),
+        ('test', 'sentences', 0.1),
+    ],
+)
+def test_a_key_that_a_published_corpus_would_ignore_is_refused(key, name, value):
+    with refuses(f'corpus.{key}'):
+        corpora.check_settings(corpus_settings(name, **{key: value}))
+    corpora.check_settings(corpus_settings(name))
