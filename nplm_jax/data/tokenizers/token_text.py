@@ -21,14 +21,14 @@ class TokenSize(NamedTuple):
         utf8_bytes: The number of UTF-8 bytes, including the same space or line end.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
-        has_text: Whether the token contains anything other than whitespace.
+        words: The number of words, or parts of words, in the token. Tokenizers of other models may join several words.
     """
 
     characters: int
     utf8_bytes: int
     begins_space: bool = True
     ends_space: bool = True
-    has_text: bool = True
+    words: int = 1
 
 
 def size(tokenizer: Tokenizer, token: str) -> TokenSize:
@@ -38,7 +38,7 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
     if data == f'{token} '.encode():  # a word, which may itself be Unicode whitespace
         return TokenSize(characters, len(data))
     begins_space, ends_space = not data or data[:1].isspace(), not data or data[-1:].isspace()
-    return TokenSize(characters, len(data), begins_space, ends_space, bool(data.strip()))
+    return TokenSize(characters, len(data), begins_space, ends_space, len(data.split()))
 
 
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
