@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import brown, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
+from nplm_jax.data import brown, formats, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.splitting import check_default_sizes, shorten_texts, split_stream, split_text
 from nplm_jax.data.text_files import TextSource
@@ -231,8 +231,9 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
+    fault = next(filter(None, (formats.find_fault(text) for part in texts for text in part)), '')
     allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
-    require(are_texts, 'corpus.name', settings.name, allowed)
+    require(are_texts and not fault, 'corpus.name', settings.name, f'a text is {fault}' if are_texts else allowed)
     return list(map(_of_texts, texts))
 
 
