@@ -245,7 +245,7 @@ def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
         require(bool(settings.valid_path), 'corpus.valid_path', '', 'must be given with corpus.test_path')
         require(bool(settings.test_path), 'corpus.test_path', '', 'must be given with corpus.valid_path')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
-    return {key: text_files.find_files(key, path) for key, path in paths.items()}
+    return text_files.find_parts(paths)
 
 
 def _find_text(settings: CorpusSettings) -> list[pathlib.Path]:
