@@ -4,7 +4,7 @@ import re
 import pytest
 from helpers import corpus_settings, numbers, one_line, refuses
 
-from nplm_jax.data import corpora, text_files
+from nplm_jax.data import corpora, encoding, text_files, vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import BadInput
 
@@ -239,3 +239,11 @@ def test_a_key_that_a_published_corpus_would_ignore_is_refused(key, name, value)
     with refuses(f'corpus.{key}'):
         corpora.check_settings(corpus_settings(name, **{key: value}))
     corpora.check_settings(corpus_settings(name))
+
+
+@pytest.mark.parametrize('changes, expected', [({}, True), ({'numbers': True}, False), ({'proper_nouns': True}, False)])
+def test_symbols_that_replace_numbers_and_names_do_not_spell_the_text(tmp_path, changes, expected):
+    (tmp_path / 'a.txt').write_text("In 7 of 9 cases <s> İ Σας dog's ΟΔΟΣ's <unk> said Smith . It was so , said they .")
+    corpus = text(tmp_path / 'a.txt', **changes)
+    assert corpus.is_spelled == expected
+    assert bool(encoding.build_dataset(corpus, vocabulary.build(corpus.words)).sizes) == expected
