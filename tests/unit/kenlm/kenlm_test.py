@@ -374,6 +374,15 @@ def test_many_lines_of_a_run_have_the_scores_of_single_ones(runs, name):
             assert tuple(line.ids_T == 0) == oovs
 
 
+@pytest.mark.parametrize('name', ['counts', 'characters'])
+def test_a_line_of_a_file_has_the_score_of_its_sentence(runs, name):
+    model = kenlm.Model(runs / name)
+    expected = model.score('der Hund')
+    assert [model.score(text) for text in ('der Hund\n', 'der Hund\r\n', b'der Hund\n')] == [expected] * 3
+    (line,) = model.score_lines(['der Hund\n'])
+    assert line.log10_p_T.sum() == pytest.approx(expected)
+
+
 TOKENIZED = "He was ` aimable , said He .\nHe did not , was said do n't .\n" * 40
 
 
