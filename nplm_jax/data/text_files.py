@@ -90,7 +90,7 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
     names = {os.path.abspath(file) for file in train} if len(train) > 1 else set[str]()
     for key, group in held_out:
         for file in group:
-            require(os.path.abspath(file) not in names, key, str(file), 'is also one of the files of corpus.path')
+            require(os.path.abspath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
     return files
 
 
