@@ -461,6 +461,9 @@ def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkey
     with refuses('eos'):
         model.score('i like')
     line = total_of_score(nplm_command, monkeypatch, 'i like coffee', runs / 'unmarked')
+    assert [length for _, length, _ in model.full_scores('i like coffee', eos=False)] == line['lengths'] == [1, 2, 1]
+    (found,) = model.score_lines(['i like coffee'], eos=False)
+    assert found.lengths_T.tolist() == line['lengths']
     assert model.score('i like coffee', eos=False) == pytest.approx(line['total'], abs=1e-5)
     assert '</s>' not in model and '</s>' in kenlm.Model(runs / 'counts')
 
