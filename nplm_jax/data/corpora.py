@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import brown, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
+from nplm_jax.data import brown, formats, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
-from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
+from nplm_jax.data.splitting import check_default_sizes, shorten_texts, split_stream, split_text
 from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -76,9 +76,12 @@ def check_settings(settings: CorpusSettings) -> None:
         require(key in path_keys or not value, f'corpus.{key}', value, f'must be empty for corpus.name={settings.name}')
     if settings.paragraphs == 'eos':
         _check_eos(settings)
-    elif settings.name in _WITH_EOS:
-        allowed = f'must be auto or eos for corpus.name={settings.name}'
-        require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, allowed)
+    elif path_keys != _PATHS:
+        other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
+        allowed = f'must be auto or {other} for corpus.name={settings.name}'
+        require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
+    if settings.name in (*_WITH_EOS, 'sentences'):
+        check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line; needs corpus.name=text with corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
@@ -228,8 +231,9 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
+    fault = next(filter(None, (formats.find_fault(text) for part in texts for text in part)), '')
     allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
-    require(are_texts, 'corpus.name', settings.name, allowed)
+    require(are_texts and not fault, 'corpus.name', settings.name, f'a text is {fault}' if are_texts else allowed)
     return list(map(_of_texts, texts))
 
 
@@ -241,7 +245,7 @@ def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
         require(bool(settings.valid_path), 'corpus.valid_path', '', 'must be given with corpus.test_path')
         require(bool(settings.test_path), 'corpus.test_path', '', 'must be given with corpus.valid_path')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
-    return {key: text_files.find_files(key, path) for key, path in paths.items()}
+    return text_files.find_parts(paths)
 
 
 def _find_text(settings: CorpusSettings) -> list[pathlib.Path]:

@@ -14,6 +14,14 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require
 
 
+def check_default_sizes(settings: CorpusSettings) -> None:
+    """Raises BadInput if a split size is set for a published corpus that has its own splits."""
+    for key in ('train', 'valid', 'test'):
+        value, default = getattr(settings, key), getattr(CorpusSettings, key)
+        allowed = f'must be {default:g}, the default: corpus.name={settings.name} has its own splits'
+        require(value == default, f'corpus.{key}', value, allowed)
+
+
 def split_stream(
     stream: WordStream, lengths: Sequence[int], settings: CorpusSettings, has_lines: bool, keeps_all: bool
 ) -> tuple[WordStream, Sequence[Span]]:

@@ -11,7 +11,7 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
@@ -61,7 +61,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
     """
     root = expand(key, path)
     if not os.path.exists(root) and glob.has_magic(path):
-        matches = sorted(map(pathlib.Path, glob.glob(str(root), recursive=True)))
+        matches = sorted({*map(pathlib.Path, glob.glob(str(root), recursive=True))})  # `**/**` finds files twice
         files = [p for p in matches if p.is_file() and not p.is_symlink()]
         require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
@@ -73,6 +73,24 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
     regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
     files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
     require(bool(files), key, path, 'this folder contains no files')
+    return files
+
+
+def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
+    """Finds the files of a text, or of its training, validation and test texts; see `find_files`.
+
+    Args:
+        paths: The path of each part by config key, the training text first.
+
+    Raises:
+        BadInput: A file is missing, or several training files include a validation or test file.
+    """
+    files = {key: find_files(key, path) for key, path in paths.items()}
+    (_, train), *held_out = files.items()
+    names = {os.path.abspath(file) for file in train} if len(train) > 1 else set[str]()
+    for key, group in held_out:
+        for file in group:
+            require(os.path.abspath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
     return files
 
 

@@ -47,9 +47,9 @@ PACKAGE = download.Package(
 )
 
 # An article begins with its title, = Title =, between blank lines; titles of sections have two or more =.
-_TITLE = re.compile(r' *= (?!= ).* = *\n')
+_TITLE = re.compile(r' *= (?!= ).* = *\r?\n')
 _UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
-_BLANK_LINE = re.compile(r' *\n')
+_BLANK_LINE = re.compile(r' *\r?\n')
 
 
 def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
@@ -106,7 +106,7 @@ def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[TextChunk]
     if eos:
         text = mark_rare('\n'.join(line.rstrip() for line in lines))
         return [TextChunk(text, False, False, ends_lines=True)] if lines else []
-    text = mark_rare('\n'.join(line for line in lines if line.strip(' \n')))
+    text = mark_rare('\n'.join(line for line in lines if line.strip(' \r\n')))
     return [TextChunk(text, begins_text)] if text else []
 
 

@@ -5,7 +5,7 @@ Dims: T words of a line, N words of a context.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -121,9 +121,10 @@ def score_words(
     ]
 
 
-def total(lines: Sequence[Line]) -> Totals:
+def total(lines: Iterable[Line]) -> Totals:
     """Returns the totals over lines."""
-    ids_T, log10_p_T = (np.concatenate(x) for x in zip(*((line.ids_T, line.log10_p_T) for line in lines)))
+    parts = [(np.zeros(0, np.int32), np.zeros(0)), *((line.ids_T, line.log10_p_T) for line in lines)]
+    ids_T, log10_p_T = map(np.concatenate, zip(*parts))
     known_T = ids_T != RARE_ID
     return Totals(len(ids_T), int((~known_T).sum()), float(log10_p_T.sum()), float(log10_p_T[known_T].sum()))
 

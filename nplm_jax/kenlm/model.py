@@ -126,7 +126,7 @@ class Model:
 
         Args:
             sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it like
-                their corpus.
+                their corpus. Line ends after the words are ignored.
             bos: Whether the first word begins a sentence; otherwise, its context is empty.
             eos: Whether the last word ends a sentence; the end of the sentence is then scored too.
         """
@@ -148,7 +148,7 @@ class Model:
         ids: list[int] = []
         stops: list[int] = []
         for sentence in sentences:
-            ids.extend(map(ids_of_words, self._split(_text(sentence)), itertools.repeat(RARE_ID)))
+            ids.extend(map(ids_of_words, self._split(_text(sentence).rstrip('\r\n')), itertools.repeat(RARE_ID)))
             ids.extend(end)
             stops.append(len(ids))
             if len(ids) >= _WORDS:
@@ -176,7 +176,7 @@ class Model:
     ) -> Iterator[tuple[float, int, bool]]:
         """Yields log10 P, n-gram length and unknown flag of each word; see `score` and `BaseFullScore`."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
-        ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence))]
+        ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence).rstrip('\r\n'))]
         self._count(len(ids), ids.count(RARE_ID))
         for word_id in ids:
             log10_p, length, context = step(context, word_id)

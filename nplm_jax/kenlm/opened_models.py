@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
 from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm.mixture_reader import MixtureReader, Reader
-from nplm_jax.kenlm.readers import NetworkReader, NgramReader
+from nplm_jax.kenlm.readers import NetworkReader, NgramReader, PaddedReader
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.ngram import arpa, sentence_marks
 from nplm_jax.ngram.backoff import BackoffModel
@@ -58,8 +58,7 @@ def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
     renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
     unknown = RARE if arpa.UNKNOWN in vocabulary.ids else arpa.UNKNOWN
     words = [unknown, *(renamed.get(word, word) for word in vocabulary.words[1:])]
-    padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # the context of a line in `nplm score`
-    reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
+    reader = PaddedReader(model, begin) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
     return OpenedModel(reader, words, None, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
 
 

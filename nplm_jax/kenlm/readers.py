@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.stream import Span
+from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.models.language_model import LanguageModel
@@ -177,6 +177,31 @@ class NgramReader:
             log_p_SxV[rows, words] = self._log_p[order - 1][nodes] + weights_SxK[rows, order - 1]
         log_p_SxV[:, self._unpredicted] = -np.inf
         return log_p_SxV
+
+
+class PaddedReader(NgramReader):
+    """A reader of a run whose sentences begin after unknown words, as in `nplm score`. Lengths exclude these words.
+
+    `Context.word` is the number of words read so far, without the padding.
+    """
+
+    def __init__(self, model: BackoffModel, begin: Words) -> None:
+        """Initializes the reader with a model and the words between the unknown words and a sentence."""
+        super().__init__(model, (*[RARE_ID] * (model.n - 1), *begin))
+        self.begin.word = len(begin)
+
+    def step(self, context: Context, word: int) -> tuple[float, int, Context]:
+        """See `NgramReader.step`."""
+        log10_p, length, after = super().step(context, word)
+        after.word = context.word + 1
+        return log10_p, min(length, after.word), after
+
+    def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
+        """See `NgramReader.score_lines`."""
+        log10_p_T, lengths_T = super().score_lines(ids_T, stops_B, begins)
+        starts_B = np.append(0, stops_B[:-1])
+        reach_T = np.arange(1, len(ids_T) + 1) - np.repeat(starts_B, stops_B - starts_B)
+        return log10_p_T, np.minimum(lengths_T, reach_T + self.begin.word * begins)
 
 
 class NetworkReader:

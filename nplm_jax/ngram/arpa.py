@@ -101,7 +101,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         The model and its vocabulary. The vocabulary begins with the rare-word symbol, which is read from `<unk>` or
         `<UNK>` and has probability zero if the file has neither. The other words follow in file order. All counts are
         0. `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
-        n-grams. They then keep the file's probabilities.
+        n-grams, or if `<s>` has a back-off weight. They then keep the file's probabilities.
 
     Raises:
         BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
@@ -277,12 +277,13 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
 
 
 def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
-    """Removes `<s>` and `</s>` if they have probability zero and occur only as 1-grams."""
+    """Removes `<s>` and `</s>` if they occur only as 1-grams of probability zero and `<s>` has no back-off weight."""
     keys, size = model.table.keys, len(words)
     is_kept_V = np.ones(size, bool)
     for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
         begins = any(ngrams.start < ngrams.stop for ngrams in model.table.beginning_with(word)[1:])
-        is_kept_V[word] = begins or any((longer % size == word).any() for longer in keys[1:])
+        weighs = words[word] == sentence_marks.BEGIN and any(log_b[word] != 0 for log_b in model.log_b[:1])
+        is_kept_V[word] = begins or weighs or any((longer % size == word).any() for longer in keys[1:])
     if not is_kept_V.all():
         # A removed mark gets the id of the word before it, so `renumber` merges them and keeps the values of that word.
         model, words = renumber(model, np.cumsum(is_kept_V) - 1), [*itertools.compress(words, is_kept_V)]

@@ -14,7 +14,6 @@ from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram import entropy_pruning, pruning
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import Block, NgramCounts
-from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import BLOCK, blocks
 from nplm_jax.utils.progress import progress_bar
 
@@ -193,7 +192,7 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     is predicted from these n-grams, and in a stream only a few different words precede the mark.
     """
     begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
-    scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))
+    scratch, dtype = counts.scratch, counts.counts[0].dtype.type
     adjusted = []
     for k in range(1, counts.table.n):
         lower_order = scratch.zeros(counts.table.size(k), dtype)

@@ -32,7 +32,7 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
                 may_open = previous[-1:] in _SENTENCE_OPENERS or _PRONOUN.fullmatch(word)
                 counts[lower(word), OPENING if may_open else INSIDE] += 1
             elif word[:1].islower():
-                counts[word, LOWER] += 1
+                counts[lower(word), LOWER] += 1
             previous = word
     return counts
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer, normalize
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, lower, normalize
 
 _SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
 _MARKS = re.compile(r'[^\w<>]+')  # not < and >, by which <number> differs from `number`
@@ -21,14 +21,14 @@ class TokenSize(NamedTuple):
         utf8_bytes: The number of UTF-8 bytes, including the same space or line end.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
-        has_text: Whether the token contains anything other than whitespace.
+        words: The number of words, or parts of words, in the token. Tokenizers of other models may join several words.
     """
 
     characters: int
     utf8_bytes: int
     begins_space: bool = True
     ends_space: bool = True
-    has_text: bool = True
+    words: int = 1
 
 
 def size(tokenizer: Tokenizer, token: str) -> TokenSize:
@@ -38,7 +38,7 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
     if data == f'{token} '.encode():  # a word, which may itself be Unicode whitespace
         return TokenSize(characters, len(data))
     begins_space, ends_space = not data or data[:1].isspace(), not data or data[-1:].isspace()
-    return TokenSize(characters, len(data), begins_space, ends_space, bool(data.strip()))
+    return TokenSize(characters, len(data), begins_space, ends_space, len(data.split()))
 
 
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
@@ -52,15 +52,20 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
     """Returns whether tokens spell their texts up to whitespace. If so, their sizes add up to the size of the text.
 
-    Tokenizers of other models may change case or drop characters, and their tokens then do not spell the text. The
-    result is always True for lossless tokenizers and for words counted in the corpus.
+    Tokenizers of other models may change case or drop characters, and their tokens then do not spell the text. Words
+    counted in the corpus may change case, but <number> and <proper> do not spell the words that they replace. The
+    result is always True for lossless tokenizers.
 
     Args:
         tokenizer: The tokenizer.
         texts: Texts and their tokens. Texts with RARE are skipped, because splits with unknown tokens are not measured.
     """
-    if tokenizer.is_lossless or tokenizer.tokens is None:
+    if tokenizer.is_lossless:
         return True
+    if tokenizer.tokens is None:
+        changed = ((lower(text), tokens) for text, tokens in texts if [text] != tokens and RARE not in tokens)
+        unmarked = ((text, tokens) for text, tokens in changed if not any(mark in text for mark in SKIPPED))
+        return all(text.casefold() == ''.join(map(lower, tokens)).casefold() for text, tokens in unmarked)
     utf8 = functools.cache(tokenizer.utf8)
     known = ((text, tokens) for text, tokens in texts if RARE not in tokens)
     return all(b''.join(map(utf8, tokens)).split() == text.encode().split() for text, tokens in known)

@@ -4,7 +4,7 @@ import re
 import pytest
 from helpers import corpus_settings, numbers, one_line, refuses
 
-from nplm_jax.data import corpora, text_files
+from nplm_jax.data import corpora, encoding, text_files, vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import BadInput
 
@@ -190,6 +190,10 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     }  # fmt: skip
     with refuses('corpus.test_path'):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
+    with refuses('corpus.valid_path'):
+        text(tmp_path, **paths)  # the folder contains all three
+    with refuses('corpus.test_path'):
+        text(tmp_path / '[t]*', **paths)  # train and test
 
 
 @pytest.mark.parametrize('content', [b'', b' \n\n ', b'word word word', b'\x89PNG\r\n\x1a\n\x00', b'a b \0 c'])
@@ -218,3 +222,28 @@ def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     with pytest.raises(BadInput) as caught:
         text(tmp_path / 'a', boundary_tokens=False, train=sizes[0], valid=sizes[1])
     assert re.search(rf'\b{left}\b', caught.value.problem) and '5' in numbers(caught.value.problem)
+
+
+@pytest.mark.parametrize(
+    'key, name, value',
+    [
+        ('paragraphs', 'brown', 'lines'),
+        ('paragraphs', 'gutenberg', 'lines'),
+        ('paragraphs', 'wikitext2', 'blank_lines'),
+        ('train', 'wikitext2', 0.1),
+        ('valid', 'wikitext103', 1000.0),
+        ('test', 'sentences', 0.1),
+    ],
+)
+def test_a_key_that_a_published_corpus_would_ignore_is_refused(key, name, value):
+    with refuses(f'corpus.{key}'):
+        corpora.check_settings(corpus_settings(name, **{key: value}))
+    corpora.check_settings(corpus_settings(name))
+
+
+@pytest.mark.parametrize('changes, expected', [({}, True), ({'numbers': True}, False), ({'proper_nouns': True}, False)])
+def test_symbols_that_replace_numbers_and_names_do_not_spell_the_text(tmp_path, changes, expected):
+    (tmp_path / 'a.txt').write_text("In 7 of 9 cases <s> İ Σας dog's ΟΔΟΣ's <unk> said Smith . It was so , said they .")
+    corpus = text(tmp_path / 'a.txt', **changes)
+    assert corpus.is_spelled == expected
+    assert bool(encoding.build_dataset(corpus, vocabulary.build(corpus.words)).sizes) == expected

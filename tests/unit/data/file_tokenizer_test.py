@@ -16,6 +16,7 @@ from nplm_jax.config.registry import component_class
 from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
 from nplm_jax.data.tokenizers import cutting, token_text, tokenizer_files
+from nplm_jax.data.word_stream import WordStream
 from nplm_jax.runs import experiment
 
 LINES = [
@@ -138,6 +139,20 @@ def test_words_and_bytes_are_those_of_the_text(theirs, folder):
         blank = not isinstance(theirs.decoder, decoders.ByteLevel)
         bytes_of = [len(line.encode()) + blank for line in LINES]
     assert size.utf8_bytes == sum(bytes_of) + len(LINES) + 1  # <p> of each line, <text>
+
+
+def test_each_word_in_a_token_of_several_words_counts(tmp_path):
+    merges = [('o', 'f'), ('t', 'h'), ('th', 'e'), ('Ġ', 'the'), ('of', 'Ġthe')]
+    tokens = [*'ofthe', 'Ġ', *map(''.join, merges)]
+    theirs = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    theirs.decoder = decoders.ByteLevel()
+    ours = of(theirs, tmp_path)
+    for text, expected in (('of the of the', ['ofĠthe', 'Ġ', 'ofĠthe']), ('thof theof', ['th', 'ofĠthe', 'of'])):
+        stream = WordStream.from_words(cutting.tokenize(ours, [text])[0])
+        (size,) = encoding.measure(ours, stream.types, [stream.type_ids_L])
+        assert stream.words() == expected
+        assert size == (len(expected), len(text.split()), len(text), len(text))
 
 
 def test_what_the_file_adds_cuts_off_or_draws_is_left_out(folder):

@@ -236,6 +236,7 @@ def tree(tmp_path):
         ('**/[a-d].txt', ['a/c.txt', 'b.txt']),
         ('**', ['a/c.txt', 'a/d/e.gz', 'b.txt']),
         ('a/*/*.gz', ['a/d/e.gz']),
+        ('**/**/*.txt', ['a/c.txt', 'b.txt']),  # `glob` finds a/c.txt twice
     ],
 )
 def test_files_of_a_folder_and_of_a_pattern(tree, path, expected):

@@ -89,6 +89,7 @@ def test_a_type_seen_in_lower_case_more_than_a_twentieth_of_the_time_is_none():
     assert proper_nouns(capitals + 'a bush bush') == set()
     assert proper_nouns(capitals + 'a', 'bush is') == {'bush'}  # in lower case it counts at the start too
     assert proper_nouns(capitals, 'bush is', 'bush is') == set()
+    assert proper_nouns('an EBay of ' + 'the eBay ' * 9) == set()  # a capital inside does not make another type
 
 
 def test_the_pronoun_is_none_and_an_abbreviation_is_one():

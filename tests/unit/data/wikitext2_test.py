@@ -63,6 +63,16 @@ def test_eos_ends_every_line_blank_ones_too_and_nothing_else_is_added(tmp_path):
     assert corpus.words[:8] == ['<p>', '=', 'The', 'Lobster', '=', '<p>', '<p>', 'A'] and not corpus.has_lines
 
 
+@pytest.mark.parametrize('paragraphs', ['auto', 'eos'])
+def test_line_ends_of_windows_change_nothing(tmp_path, paragraphs):
+    folder = write(tmp_path)
+    expected = load(folder, paragraphs=paragraphs)
+    for split, text in FILES.items():
+        (folder / f'{split}.txt').write_text(text.replace('\n', '\r\n'), newline='')
+    found = load(folder, paragraphs=paragraphs)
+    assert found.words == expected.words and found.splits == expected.splits
+
+
 def test_chunks_of_any_size_have_the_same_eos(monkeypatch):
     lines = TRAIN.splitlines(keepends=True) * 3
 

@@ -61,4 +61,5 @@ def test_totals_count_words_outside_the_vocabulary_apart():
     totals = scoring.total(scoring.score(Falling(), [np.array([2, 0, 3]), np.array([1])]))
     assert (totals.tokens, totals.oovs, totals.log10_p, totals.log10_p_known) == pytest.approx((4, 1, -6, -6))
     assert totals.perplexity == pytest.approx(10**1.5) and totals.perplexity_known == pytest.approx(100)
+    assert scoring.total([]) == Totals(0, 0, 0.0, 0.0) and math.isnan(scoring.total(iter([])).perplexity)
     assert Totals(1, 0, -309.0, -309.0).perplexity == math.inf and math.isnan(Totals(1, 1, -1.0, 0.0).perplexity_known)

@@ -374,6 +374,15 @@ def test_many_lines_of_a_run_have_the_scores_of_single_ones(runs, name):
             assert tuple(line.ids_T == 0) == oovs
 
 
+@pytest.mark.parametrize('name', ['counts', 'characters'])
+def test_a_line_of_a_file_has_the_score_of_its_sentence(runs, name):
+    model = kenlm.Model(runs / name)
+    expected = model.score('der Hund')
+    assert [model.score(text) for text in ('der Hund\n', 'der Hund\r\n', b'der Hund\n')] == [expected] * 3
+    (line,) = model.score_lines(['der Hund\n'])
+    assert line.log10_p_T.sum() == pytest.approx(expected)
+
+
 TOKENIZED = "He was ` aimable , said He .\nHe did not , was said do n't .\n" * 40
 
 
@@ -452,6 +461,9 @@ def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkey
     with refuses('eos'):
         model.score('i like')
     line = total_of_score(nplm_command, monkeypatch, 'i like coffee', runs / 'unmarked')
+    assert [length for _, length, _ in model.full_scores('i like coffee', eos=False)] == line['lengths'] == [1, 2, 1]
+    (found,) = model.score_lines(['i like coffee'], eos=False)
+    assert found.lengths_T.tolist() == line['lengths']
     assert model.score('i like coffee', eos=False) == pytest.approx(line['total'], abs=1e-5)
     assert '</s>' not in model and '</s>' in kenlm.Model(runs / 'counts')
 

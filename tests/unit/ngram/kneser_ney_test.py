@@ -1,6 +1,7 @@
 """Both Kneser-Neys against plain implementations of their formulas, on random text."""
 
 import collections
+import dataclasses
 import fractions
 import functools
 import math
@@ -134,13 +135,15 @@ def test_unigrams_below_the_highest_order_count_different_predecessors():
 
 @pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 @pytest.mark.parametrize('form', FITTED)
-def test_the_first_word_of_a_line_is_predicted_from_its_count_at_the_beginning_of_lines(form):
+@pytest.mark.parametrize('times', [1, 2**32])
+def test_the_first_word_of_a_line_is_predicted_from_its_count_at_the_beginning_of_lines(form, times):
     # A full stop precedes every line, so no first word has more than one distinct predecessor in the stream.
     rng = np.random.default_rng(3)
     texts = [(LINE, int(word), *rng.integers(4, 20, 6).tolist(), 3) for word in rng.geometric(0.3, 2000) + 20]
     tokens_T = np.array([word for text in texts for word in text])
     size = int(tokens_T.max()) + 1
     counted = count(tokens_T, Span(0, len(tokens_T)), 3, size, marks=LineMarks(LINE, are_crossed=True))
+    counted = dataclasses.replace(counted, counts=tuple(c.astype(np.int64) * times for c in counted.counts))
     p = np.exp(FITTED[form](counted).next_word(np.array([[2, LINE]])))[0]  # 2 does not occur
     frequencies = np.bincount([text[1] for text in texts], minlength=size) / len(texts)
     common = frequencies > 0.01

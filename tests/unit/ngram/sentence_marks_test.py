@@ -184,6 +184,14 @@ def test_a_file_without_used_sentence_marks_stays_as_it_is(tmp_path):
     assert words.words == (RARE, 'a', 'b') and model.n == 1
 
 
+def test_the_weight_of_a_mark_that_begins_no_ngram_applies_after_it(tmp_path):
+    unigrams = '-1\t<unk>\n-99\t<s>\t-0.4\n-0.5\t</s>\n-0.6\ta\t-0.2\n'
+    header = '\\data\\\nngram 1=4\nngram 2=1\n'
+    model, words = merged(tmp_path, f'{header}\\1-grams:\n{unigrams}\\2-grams:\n-0.1\ta </s>\n\\end\\\n')
+    assert words.words == (RARE, '<p>', 'a')
+    np.testing.assert_allclose(model.next_word(np.array([[1]]))[0] / np.log(10), [-1.4, -0.9, -1], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     'old, new, message',
     [
