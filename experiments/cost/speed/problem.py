@@ -41,7 +41,8 @@ Name = TypeVar('Name', str, tuple[str, str])
 
 def rung(name: str) -> ConfigDict:
     """Returns a rung of experiments/beyond/lineage with the exact loss, without warm-up."""
-    return config_lib.override(ladder.without_budget(name, ladder.BROWN), {'output.kind': 'full', 'optimizer.warmup': 0})
+    config = ladder.without_budget(name, ladder.BROWN)
+    return config_lib.override(config, {'output.kind': 'full', 'optimizer.warmup': 0})
 
 
 ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto)
