@@ -112,7 +112,7 @@ def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabular
     Words in both vocabularies keep their probabilities. The inner rare-word symbol (`<unk>`) divides its probability
     equally among the words that are only in the outer vocabulary and the outer rare-word symbol. The latter also
     receives the probabilities of all words that are only in the inner vocabulary. In contexts, words that are only in
-    the outer vocabulary are read as `<unk>`. The inner words thus act as classes, and <rare> belongs to several classes.
+    the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can belong to several of them.
 
     Args:
         inner: The model.
