@@ -112,7 +112,7 @@ def primary_first() -> Iterator[None]:
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """Returns bitwise copies of the first process's arrays in every process. The shapes must be equal in all processes."""
+    """Returns bitwise copies of the first process's arrays in every process. The shapes must agree."""
     if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
