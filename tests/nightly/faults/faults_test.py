@@ -1,4 +1,4 @@
-"""One or two of each fault, and with `-m ''` one in every phase; `python -m tools.faults --measure` does hundreds."""
+"""One or two faults of each kind, or one per phase with `-m ''`; `python -m tools.faults --measure` tries hundreds."""
 
 import random
 import subprocess
