@@ -1,4 +1,4 @@
-"""Smaller ARPA files: the numbers that stay, those of the definition, and the n-grams of KenLM's lmplz."""
+"""Pruned ARPA files: unchanged numbers, numbers by the definition, and the n-grams of KenLM's lmplz."""
 
 import itertools
 import math
