@@ -1,4 +1,4 @@
-"""The tables of the READMEs are what their scripts print."""
+"""The tables in the READMEs are the output of their scripts."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def test_the_tables_are_the_scripts_output(file, script, monkeypatch, capsys):
     module, *words = script.split()
     assert start(module, words) == 0
     page = (ROOT / file).read_text()
-    for table in capsys.readouterr().out.strip().split('\n\n'):  # a page may have text between them
+    for table in capsys.readouterr().out.strip().split('\n\n'):  # a page may have text between tables
         assert table in page
 
 
