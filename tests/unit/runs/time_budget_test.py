@@ -42,7 +42,7 @@ def config_of(path):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """An update takes a millisecond with 100 units, in proportion to their number to the power 1.4; the rest is free."""
+    """An update takes a millisecond with 100 units, in proportion to their number to the power 1.4; all else is 0."""
     widths = []
 
     def measure(settings, data, folder):
