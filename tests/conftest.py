@@ -90,7 +90,7 @@ def lines(capsys):
 
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
-    """Returns a function that writes a module to tmp_path; the module is then imported anew, as in a new process."""
+    """Returns a function that writes a module to tmp_path; the module is then imported again, as in a new process."""
     monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
 
     def write(name, source):

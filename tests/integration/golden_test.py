@@ -24,7 +24,7 @@ WEIGHT = {'float32': 5e-3, 'bfloat16': 2e-2}  # absolute; the first also for log
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> None:
     if jax.default_backend() != 'cpu':
-        pytest.skip('the record is of a CPU; float32 products of other devices may have fewer bits')
+        pytest.skip('the record was made on a CPU; float32 products on other devices may have fewer bits')
 
 
 def near(values: Any, weight: float = WEIGHT['float32'], **within: float) -> Any:

@@ -50,7 +50,7 @@ def run_of(changes):
 
 
 def lower(function, *arguments, static=()):
-    """Traces a function anew, and returns the text of a single program for all platforms."""
+    """Traces a function again, and returns the text of a single program for all platforms."""
     traced = jax.jit(lambda *arguments: function(*arguments), static_argnums=static).trace(*arguments)
     return traced.lower(lowering_platforms=PLATFORMS).as_text()
 

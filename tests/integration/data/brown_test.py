@@ -135,5 +135,5 @@ def _brown_zip() -> pathlib.Path:
     places = [f / 'corpora' / 'brown.zip' for f in download.nltk_folders()] + [cache_folder() / 'brown.zip']
     archive = next((p for p in places if p.is_file()), None)
     if archive is None:
-        pytest.skip('Brown lies here as an unpacked folder only')
+        pytest.skip('this machine has Brown only as an unpacked folder')
     return archive

@@ -33,7 +33,7 @@ each_network = pytest.mark.parametrize('direct', [False, True], ids=['mlp9', 'ml
 
 @pytest.fixture(autouse=True)
 def scratch(monkeypatch):
-    """Imports the file anew, as a student would, and allows it to add a vector to each row without `[None, :]`."""
+    """Imports the file again, as a student would, and allows it to add a vector to each row without `[None, :]`."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.delitem(sys.modules, 'nplm_from_scratch', raising=False)
     with jax.numpy_rank_promotion('allow'):

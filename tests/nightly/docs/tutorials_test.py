@@ -33,7 +33,7 @@ def code_cells(path):
 
 def skip_without_package(path):
     if path.stem in NEEDS:
-        pytest.importorskip(NEEDS[path.stem], reason='needs what pip install ".[studies]" brings')
+        pytest.importorskip(NEEDS[path.stem], reason='needs pip install ".[studies]"')
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def test_outputs_are_committed_only_where_the_build_of_the_docs_does_not_run_it(
 @pytest.mark.nightly
 @each_tutorial
 def test_it_runs_in_a_kernel(path, tmp_path):
-    nbclient = pytest.importorskip('nbclient', reason='needs what pip install ".[notebooks]" brings')
-    pytest.importorskip('ipykernel', reason='needs what pip install ".[notebooks]" brings')
+    nbclient = pytest.importorskip('nbclient', reason='needs pip install ".[notebooks]"')
+    pytest.importorskip('ipykernel', reason='needs pip install ".[notebooks]"')
     skip_without_package(path)
     import nbformat  # noqa: PLC0415 (comes with nbclient)
 

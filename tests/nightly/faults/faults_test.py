@@ -106,7 +106,7 @@ def test_the_message_of_jax_about_a_loss_counts_as_one_line_or_none_next_to_the_
 
 def serve(folder, fault):
     if (data := network.archive()) is None:
-        pytest.skip('serves Brown from this machine, which has none')
+        pytest.skip('needs the Brown Corpus on this machine')
     return network.broken(folder, fault, data)
 
 

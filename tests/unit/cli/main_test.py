@@ -86,7 +86,7 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
     try:
         main(name, f'-o{output}', '--overwrite')
     except BadInput as error:
-        assert '--overwrite' not in error.problem  # what it reads is not there
+        assert '--overwrite' not in error.problem  # its input is missing
 
 
 def bad_outputs(name, tmp_path):
@@ -136,7 +136,7 @@ def test_a_figure_that_exists_is_refused_before_anything_is_read(name, tmp_path,
     assert caught.value.key == '--figure' and '--overwrite' in caught.value.problem
     with pytest.raises(BadInput) as caught:
         draw(name, '--figure=x.png', '--overwrite')
-    assert caught.value.key != '--figure'  # what it reads is not there
+    assert caught.value.key != '--figure'  # its input is missing
     with refuses('--overwrite'):
         draw(name, '--overwrite')
 

@@ -23,7 +23,7 @@ def make(monkeypatch, folders):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, HARNESS, raising=False)
     harness = importlib.import_module(HARNESS)
-    del sys.modules[HARNESS]  # the next test imports it anew
+    del sys.modules[HARNESS]  # the next test imports it again
     return lambda run, **arguments: harness.NplmLM(str(folders / run), **arguments)
 
 
