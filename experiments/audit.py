@@ -2,8 +2,8 @@
 
     python -m experiments.audit [--files]
 
-Prints a row per study. A result is good if it records its versions and a commit of this repository without local
-changes, and if no version is known to compute wrong numbers. --files prints a row for every other result.
+Prints one row per study. A result is good if it records its versions and a commit of this repository without local
+changes, and if no version is known to compute wrong numbers. --files prints one row for each result that is not good.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
 
 
 def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
-    """Returns the origin of each committed result, a JSON file in a folder named results."""
+    """Returns the origin of each committed result; results are JSON files in folders named results."""
     return {path: origins.of(json.loads(path.read_text())) for path in sorted(folder.rglob('results/**/*.json'))}
 
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
-    """Returns the faults of each result; a good result has none."""
+    """Returns the faults of each result; the list of a good result is empty."""
     known = known_commits()
     return {path: faults_of(origin, known) for path, origin in results.items()}
 
@@ -77,7 +77,7 @@ def make(show_files: bool = False) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--files', 'print a row for every result with a fault')
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nplm_jax.distributed.jax_settings import UNUSABLE
 
 _MOST_NAMES = 6  # in a note
-_BUSY = 3.0  # load average before a run, from which other programs slow it down on two cores
+_BUSY = 3.0  # with this load average before a run, other programs slow it down on two cores
 
 
 class Origin(NamedTuple):
@@ -45,7 +45,7 @@ def of(content: Any) -> Origin:
 
 
 def _load(row: Mapping[str, Any]) -> float:
-    """Returns the load average before a run, of the last minute if several are recorded; 0 if none is."""
+    """Returns the load average before a run, over the last minute if several are recorded; 0 if none is recorded."""
     load = row.get('load', row.get('load_before', 0.0))
     return load[0] if isinstance(load, list) else load
 

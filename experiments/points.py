@@ -111,7 +111,7 @@ def table1() -> Iterator[Point]:
 
 
 def table2() -> Iterator[Point]:
-    """Yields Table 2, on WikiText-2 with marks before articles and lines."""
+    """Yields the rows of Table 2, on WikiText-2 with marks before articles and lines."""
     for preset in wikitext2.TABLE2:
         config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
         result = results.folder('table2') / f'{preset}.json'
@@ -119,7 +119,7 @@ def table2() -> Iterator[Point]:
 
 
 def versions() -> Iterator[Point]:
-    """Yields the runs compared between versions; train them with an older Python and JAX."""
+    """Yields the runs for comparing JAX versions. Train them with an older Python and JAX."""
     for name in versions_table.RUNS:
         config = 'configs/brown.py' if name == 'default' else f'configs/brown.py:{name}'
         yield Training(versions_table.RESULTS / f'{name}.json', f'versions-{name}', config=config)
@@ -136,7 +136,7 @@ def recurrent() -> Iterator[Point]:
 
 
 def cheaper() -> Iterator[Point]:
-    """Yields MLP9 with cheaper gradients."""
+    """Yields the runs of MLP9 with cheaper gradients."""
     for name, keys in CHEAPER.items():
         result = results.folder('cheaper') / f'{name}.json'
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
@@ -183,7 +183,7 @@ def on_wikitext2() -> Iterator[Point]:
 
 
 def lineage() -> Iterator[Point]:
-    """Yields the rungs of the ladder with two seeds, on Brown and some on WikiText-2; a count-based model has one."""
+    """Yields the rungs of the ladder with two seeds (count-based: one seed), on Brown and some on WikiText-2."""
     for corpus in ladder.CORPORA:
         for seed in (1, 2):
             for rung in ladder.RUNGS:

@@ -41,7 +41,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of a committed file. The note below a study's table depends on the files it loads."""
+    """Returns the content of a committed file. The note below a study's table depends on the files that it loads."""
     content = read_json(path)
     _loaded.append((path, content))
     return content
@@ -49,7 +49,7 @@ def load(path: pathlib.Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
-    """Yields a dictionary that contains, after the block, the files that `load` read in it, with their contents."""
+    """Yields a dictionary; after the block, it maps the files that `load` read in the block to their contents."""
     before = len(_loaded)
     files: dict[pathlib.Path, dict[str, Any]] = {}
     try:

@@ -5,7 +5,7 @@
     python -m experiments.runs table1 --only='mlp9*' --repeat     also runs that experiments.audit rejects
     python -m experiments.runs --repeat --list             lists the runs to train, with their earlier duration
 
-Each run is kept in the folder --runs. Its results.json is written into the results of its study, with the processor
+The folder --runs keeps each run. Its results.json is written to the results of its study, with the processor
 seconds and the wall time of its process, the load of the machine before it, and the keys that differ from their
 defaults.
 """
@@ -35,7 +35,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[1]
-_SAVING = 60  # seconds before --until at which training is asked to stop
+_SAVING = 60  # training is asked to stop this many seconds before --until
 
 
 def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
@@ -53,7 +53,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
 
 
 def seconds_before(point: Point) -> float | None:
-    """Returns how long the run of a committed result took, in seconds; None without a committed result."""
+    """Returns the duration of the run of a committed result, in seconds; None without a committed result."""
     if not point.result.exists():
         return None
     before = read_json(point.result)
@@ -177,7 +177,7 @@ def _known() -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
     parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of result names; default: *')
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')

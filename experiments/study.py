@@ -96,7 +96,7 @@ class StudyParser(Parser):
         require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
 
     def add_quick(self, **defaults: Any) -> None:
-        """Adds --quick, a half-minute check that a benchmark runs, in which other flags have these defaults."""
+        """Adds --quick, a half-minute check that a benchmark works; other flags then have these defaults."""
         self.add_switch('--quick', 'check in half a minute, at a small size, that everything runs; discard the numbers')
         self._quick = defaults
 
@@ -153,7 +153,7 @@ def run(
         measure: Measures, writes and prints the results.
         show: Returns the table of the committed results.
         measure_if: The flag or argument that selects the measurement; '' if `measure` needs none.
-        argv: The words after the module's name; by default those of the process.
+        argv: The words after the module's name; by default, those of the current process.
 
     Failures are reported in one line. The exit code is 2 after bad input, 1 if a package or a file is missing or
     numbers are not finite, and 130 after Ctrl-C.

@@ -1,4 +1,4 @@
-"""A body in ten lines, as a newcomer would add it: y = b + U (the mean of the context's features)."""
+"""A minimal body, as a user would add it: y = b + U (the mean of the context's features)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from nplm_jax.nn import uniform
 
 @dataclasses.dataclass(frozen=True)
 class BagOfFeatures(Body):
-    """The order of the words before is lost."""
+    """A body that ignores the order of the context words."""
 
     n: int = 5
     m: int = 10
 
     @property
     def reach(self):
-        """The words of a context."""
+        """The number of context words."""
         return self.n - 1
 
     @property
     def widths(self):
-        """U multiplies the mean."""
+        """The width of U, which multiplies the mean."""
         return {'U_VxM': self.m}
 
     def init(self, key, vocabulary_size):
-        """Returns C."""
+        """Returns the only parameter, C."""
         return {'C_VxM': uniform(key, (vocabulary_size, self.m), 0.1)}
 
     def features(self, params, e_SxLxM, state, keys=None, starts_SxL=None):
-        """Returns the means, S x T x M."""
+        """Returns the mean features of each context, S x T x M."""
         return BodyOutput({'U_VxM': windows(e_SxLxM, self.reach, starts_SxL).mean(axis=2)})

@@ -1,4 +1,4 @@
-"""Small states and stores that hold them, for the tests of checkpoints."""
+"""Small training states, and checkpoint stores that contain them, for the tests of checkpoints."""
 
 import jax.numpy as jnp
 import numpy as np

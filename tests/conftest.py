@@ -1,4 +1,4 @@
-"""Strictness for every test, and small things that many share."""
+"""Settings for all tests, and shared fixtures."""
 
 import functools
 import gc
@@ -10,10 +10,10 @@ import sys
 import time
 import warnings
 
-# Compiling takes most of the time of these tests, and their programs run for milliseconds. So XLA does little to make
-# programs fast, here and in the processes that tests start. With JAX_DISABLE_MOST_OPTIMIZATIONS=0 it does all.
+# Most of the test time is spent on compilation, and the programs run for milliseconds. XLA therefore optimizes little,
+# in this process and in the processes that tests start. JAX_DISABLE_MOST_OPTIMIZATIONS=0 restores all optimizations.
 if os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1') == '1':
-    _FLAG = '--xla_cpu_use_fusion_emitters=false'  # LLVM compiles half as long without; XLA ends at an unknown flag
+    _FLAG = '--xla_cpu_use_fusion_emitters=false'  # halves LLVM's time; unknown flags end XLA
     _JAXLIB = tuple(map(int, importlib.metadata.version('jaxlib').split('.')[:2]))
     if _FLAG not in os.environ.get('XLA_FLAGS', '') and _JAXLIB == (0, 10):
         os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {_FLAG}'.strip()
@@ -29,7 +29,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, loading
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jobs, and the processes that they start
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in background jobs of a shell, and their children
     signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 hypothesis.settings.register_profile('no_deadline', deadline=None)  # an example may take long on a busy machine
@@ -37,7 +37,7 @@ hypothesis.settings.load_profile('no_deadline')
 
 
 def pytest_collection_modifyitems(items):
-    if jax.default_backend() != 'cpu':  # where JAX's default has fewer bits, also in what a test compares with
+    if jax.default_backend() != 'cpu':  # JAX's default precision is lower; references need float32 too
         jax.config.update('jax_default_matmul_precision', 'float32')
     if jax.device_count() < 8:
         skip = pytest.mark.skip(reason='needs eight devices: run with JAX_NUM_CPU_DEVICES=8')
@@ -48,30 +48,30 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.collect()
-    gc.freeze()  # what is imported lives as long as the tests: a collection need not visit it
+    gc.freeze()  # imported objects live as long as the tests, so the garbage collector need not visit them
 
 
 @pytest.fixture
 def optimized():
-    """Has XLA optimize the programs of a test: for one that finds equal bits in two programs."""
+    """Enables XLA's optimizations for a test, for example to compare two programs bit for bit."""
     before = jax.config.read('jax_disable_most_optimizations')
-    jax.clear_caches()  # what was compiled before is another program
+    jax.clear_caches()  # programs compiled earlier are not optimized
     jax.config.update('jax_disable_most_optimizations', False)
     yield
     jax.config.update('jax_disable_most_optimizations', before)
     jax.clear_caches()
 
 
-MAX_MEMORY_MAPS = 30_000  # Linux allows a process 65,530; every compiled program takes some
+MAX_MEMORY_MAPS = 30_000  # Linux allows 65,530 maps per process, and every compiled program needs some of them
 
 
-SECONDS_BETWEEN = 2  # of compiling, which make some hundred maps; counting takes as long as a small test
-_counted = [0.0]  # when they were counted last
+SECONDS_BETWEEN = 2  # of compilation, which creates a few hundred maps; counting them takes as long as a small test
+_counted = [0.0]  # time of the last count
 
 
 @pytest.fixture(autouse=True)
 def few_memory_maps():
-    """Frees the compiled programs before there are so many that the next compilation crashes."""
+    """Frees compiled programs before the process reaches the limit on memory maps, where compilation crashes."""
     yield
     if time.monotonic() < _counted[0] + SECONDS_BETWEEN:
         return
@@ -84,13 +84,13 @@ def few_memory_maps():
 
 @pytest.fixture
 def lines(capsys):
-    """What was printed since, as (stdout lines, stderr lines)."""
+    """Returns a function that returns the lines printed since its last call: (stdout lines, stderr lines)."""
     return lambda: tuple(text.splitlines() for text in capsys.readouterr())
 
 
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
-    """Writes a module to tmp_path, from where it is imported anew, as in another process."""
+    """Returns a function that writes a module to tmp_path; the module is then imported again, as in a new process."""
     monkeypatch.setattr(sys, 'path', [*sys.path, str(tmp_path)])
 
     def write(name, source):
@@ -102,7 +102,7 @@ def write_module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def nplm_command(lines):
-    """Runs a command of nplm. Returns what it printed, as `lines` does."""
+    """Returns a function that runs a command of nplm and returns its output, like `lines`."""
 
     def call(*arguments):
         lines()
@@ -114,13 +114,13 @@ def nplm_command(lines):
 
 @pytest.fixture(scope='session')
 def brown_data():
-    """Brown as ids, by row of its config, each read once: '' is closest to the paper, ',cased' as printed."""
+    """Returns Brown as ids for a row of its config, cached: '' is closest to the paper, ',cased' keeps upper case."""
     return functools.cache(lambda row='': loading.load_dataset(config_lib.from_config(brown.get_config(row))))
 
 
 @pytest.fixture(scope='session')
 def brown_bigram(brown_data, tmp_path_factory):
-    """The run of a Kneser-Ney bigram model of Brown, as of the studies of reading times and minimal pairs."""
+    """The folder of a Kneser-Ney bigram model of Brown, as in the studies of reading times and minimal pairs."""
     config = brown.get_config('kneser_ney_5')
     config.model.n = 2
     folder = tmp_path_factory.mktemp('brown') / 'kneser_ney_2'
@@ -130,7 +130,7 @@ def brown_bigram(brown_data, tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def folders(tmp_path_factory):
-    """A network and a model by counting on the same words, and one whose words are others."""
+    """A folder with three runs: a network and a count-based model of the same words, and a model of other words."""
     root = tmp_path_factory.mktemp('runs')
     config = sentences.get_config()
     experiment.run(config, root / 'network')

@@ -1,4 +1,4 @@
-"""Workers of Dask on this machine."""
+"""Dask workers on this machine."""
 
 import contextlib
 import pathlib
@@ -11,7 +11,7 @@ from nplm_jax.executors import processes
 
 @contextlib.contextmanager
 def start_cluster(num_workers: int, folder: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Yields the address and the scheduler of workers on this machine, which come back when they are killed."""
+    """Yields the address and the scheduler of local workers, which are restarted when they are killed."""
     port = processes.free_port()
     address = f'tcp://127.0.0.1:{port}'
     dask = [sys.executable, '-m', 'dask']

@@ -1,4 +1,4 @@
-"""Workers of Dask that die while they work."""
+"""Dask workers that are killed while they work."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ distributed = pytest.importorskip('distributed', reason='pip install "nplm-jax[c
 
 
 def kill_workers(cluster, killed, number, pause):
-    """Kills one worker after another, and appends their process ids to a list, until it has so many."""
+    """Kills `number` workers, one after another, and appends their process ids to the list `killed`."""
     with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
         while len(killed) < number:
-            with contextlib.suppress(Exception):  # a worker that is dying cannot answer
+            with contextlib.suppress(Exception):  # a dying worker cannot answer
                 found = client.sync(client._run, os.getpid, on_error='ignore', callback_timeout=10)
                 pid = min(found.values())
                 os.kill(pid, signal.SIGKILL)

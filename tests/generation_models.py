@@ -1,4 +1,4 @@
-"""Models whose distributions are known, and samples of them, for the tests of generation."""
+"""Models with known distributions, and samples from them, for the tests of generation."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from nplm_jax.models.language_model import LanguageModel
 
 
 class Table(LanguageModel):
-    """P(w | last word) from a table."""
+    """A bigram model whose probabilities P(w | last word) are given by a table."""
 
     n = 2
 
@@ -25,7 +25,7 @@ class Table(LanguageModel):
 
 
 class Wrapped(LanguageModel):
-    """A model that predicts from all words so far, without a state."""
+    """A model that predicts from all previous words, without a state."""
 
     n = None
 

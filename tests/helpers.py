@@ -1,4 +1,4 @@
-"""What several test modules share: small settings, data and networks, training to the end, the command line."""
+"""Shared helpers for tests: small settings, data and networks, complete trainings, and the command line."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
-PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])  # of processes that import the tests' helpers
-# A small window that trains in a second, without what would make two ways of computing it differ.
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])  # for processes that import the helpers of the tests
+# A small window network that trains in a second, without features that would cause rounding differences.
 SMALL = {
     'corpus.name': 'text',
     'output.precision': 'float32',
@@ -109,35 +109,35 @@ SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4}
 
 @contextlib.contextmanager
 def refuses(key: str | os.PathLike[str]) -> Iterator[pytest.ExceptionInfo[BadInput]]:
-    """Checks that a block raises BadInput of a key. Of a key that begins with a path, the last names are enough."""
+    """Checks that a block raises BadInput with a key. For a key that begins with a path, its last part suffices."""
     with pytest.raises(BadInput) as caught:
         yield caught
     assert f'/{caught.value.key}'.endswith(f'/{key}'), caught.value
 
 
 def one_line(text: str, key: str | os.PathLike[str]) -> str:
-    """Returns the only line of a text, as BadInput prints it: it begins with a key."""
+    """Returns the only line of a text, and checks that it begins with a key, like the message of BadInput."""
     (line,) = text.splitlines()
     assert line.startswith((f'{key}=', f'{key}: ')), line
     return line
 
 
 def numbers(text: str) -> list[str]:
-    """Returns the numbers in a text, as they are written: `['1,800', '50', '7.39']`."""
+    """Returns the numbers in a text as strings, such as `['1,800', '50', '7.39']`."""
     return re.findall(r'(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?', text)
 
 
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
-    """Returns the default settings with some flattened keys changed; those that the components do not have are dropped.
+    """Returns the default settings with some flattened keys changed; keys that the components lack are dropped.
 
-    So tests of several components share the values of keys that some of these do not have.
+    Tests of several components can therefore share values of keys that only some of the components have.
     """
     with config_lib.trusting(changes or {}):
         return config_lib.settle(flatten(default.get_config()), changes or {}, given=())
 
 
 def fitted(config, changes):
-    """Returns a config with some flattened keys changed; those that its components do not have are dropped."""
+    """Returns a config with some flattened keys changed; keys that its components lack are dropped."""
     with config_lib.trusting(changes):
         return config_lib.to_config(config_lib.settle(flatten(config), changes, given=()))
 
@@ -148,13 +148,13 @@ def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:
 
 
 def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any) -> CorpusSettings:
-    """Returns `corpus.*` of the defaults for another corpus, with some keys changed."""
+    """Returns the default settings `corpus.*` of another corpus, with some keys changed."""
     keys = {'name': name, 'path': str(path), **changes}
     return default_settings({f'corpus.{key}': value for key, value in keys.items()}).corpus
 
 
 def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
-    """Adds a line to KINDS, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
+    """Adds a component to KINDS for the duration of a test: `register(monkeypatch, 'model.family', ...)`."""
     monkeypatch.setitem(KINDS[key].paths, name, path)
     if key == 'model.family':
         monkeypatch.setitem(NETWORKS, name, path)
@@ -162,7 +162,7 @@ def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
 
 @contextlib.contextmanager
 def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Iterator[pathlib.Path]:
-    """Makes a folder with modules, by name, where Python finds them, the working folder; names no plug-in."""
+    """Writes modules by name to a folder, which becomes the working folder and is importable; names no plug-in."""
     for name, code in modules.items():
         (folder / f'{name}.py').write_text(code)
     monkeypatch.chdir(folder)
@@ -174,20 +174,20 @@ def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Ite
 
 
 def make_network(vocabulary_size: int, changes: Mapping[str, Any] | None = None) -> Network:
-    """Returns the network of `small_settings(changes)` over so many words."""
+    """Returns the network of `small_settings(changes)` over a vocabulary of the given size."""
     return network_from_settings(small_settings(changes), vocabulary_size)
 
 
 def make_model(
     vocabulary_size: int, changes: Mapping[str, Any] | None = None, seed: int = 0, bias_V: np.ndarray | None = None
 ) -> NeuralLanguageModel:
-    """Returns that network with random parameters as a language model."""
+    """Returns the network of `make_network` with random parameters, as a language model."""
     network = make_network(vocabulary_size, changes)
     return NeuralLanguageModel(network, network.init(jax.random.key(seed), bias_V))
 
 
 def make_batch(ids_SxL: Any, targets: Any, extras: Any = None) -> Batch:
-    """Returns a batch of these streams and their targets, stream by stream."""
+    """Returns a batch of the given streams and targets, stream by stream."""
     S = len(ids_SxL)
     return Batch(jnp.asarray(ids_SxL), jnp.asarray(targets).reshape(S, -1), jnp.arange(S), extras=extras)
 
@@ -210,7 +210,7 @@ def first_batch(run: TrainingRun) -> Batch:
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
-    """Makes the updates of a chunk and waits for them. Returns the state and the mean NLL of each batch."""
+    """Executes the updates of a chunk and waits for them. Returns the state and the mean NLL of each batch."""
     state, nll_S = step_lib.execute_steps(*chunk)
     return state, np.asarray(nll_S)
 
@@ -218,19 +218,19 @@ def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, StepInputs]:
-    """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
+    """Returns the arguments of an update that needs no corpus; `params` replaces the initial parameters."""
     program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
     state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
     return program, state if params is None else state.replace(params=params), StepInputs()
 
 
 def regularizer(params: Params, decay: float) -> jax.Array:
-    """Returns R = decay/2 * the sum of the squares of the weights, not of the biases."""
+    """Returns R = decay/2 * the sum of the squared weights, without biases."""
     return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
 
 def view_of(network: Network, params: Params, batch: Batch, key: jax.Array | None = None) -> View:
-    """Returns what the loss of a batch multiplies, from all parameters."""
+    """Returns the view of the parameters that the loss of a batch reads."""
     rows = network.output.rows(batch, key)
     return View(params) if rows is None else view_rows(params, network.tables.words, rows)
 
@@ -243,7 +243,7 @@ def loss_of(
     key: jax.Array | None = None,
     axes: MeshAxes = NO_AXES,
 ) -> tuple[jax.Array, State]:
-    """Returns the loss of a batch, whose gradients are those of all parameters, and the next state."""
+    """Returns the loss of a batch as a function of all parameters, and the next state."""
     keys = None if key is None else Keys.of_streams(key, batch.streams_S)
     loss, (_, state) = network.loss(view_of(network, params, batch, key), batch, state, keys, axes)
     return loss, state
@@ -267,7 +267,7 @@ def penalised_nll(
 
 
 def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
-    """Returns a stream in which each word all but decides the next."""
+    """Returns a stream in which each word nearly determines the next word."""
     rng = np.random.default_rng(0)
     ids = np.cumsum(1 + (rng.random(num_words) < 0.2)) % num_types
     return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), WordStream.from_words(f'w{i}' for i in ids))
@@ -277,7 +277,7 @@ DATA = encoding.build_dataset(make_corpus(), vocabulary.build(make_corpus().word
 
 
 class RecordingReporter:
-    """A reporter that remembers what it is told."""
+    """A reporter that records all events."""
 
     def __init__(self) -> None:
         self.nll: list[float] = []
@@ -314,7 +314,7 @@ def train(
     data: dataset.Dataset = DATA,
     reporter: Any = None,
 ) -> tuple[Params, Progress, Any]:
-    """Trains to the end, from the newest checkpoint in `folder` on. Returns: best parameters, progress, reporter."""
+    """Trains to the end, from the newest checkpoint in `folder`. Returns the best parameters, progress and reporter."""
     reporter = reporter or RecordingReporter()
     with contextlib.closing(CheckpointStore(folder)) as store:
         best, _, progress = fit(train_lib.train(prepare_run(settings, data), store, reporter, interrupted))
@@ -322,7 +322,7 @@ def train(
 
 
 def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tuple[tuple[Params, Progress, Any], int]:
-    """Trains with a stop at every n-th look for a signal. Returns: what `train` returns at last, and the looks."""
+    """Trains with a stop at every n-th check for a signal. Returns the last result of `train`, and the checks."""
     looks = iter(range(1000))
     while True:
         try:
@@ -332,13 +332,13 @@ def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tupl
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Returns whether two pytrees hold the same numbers in arrays of the same shapes."""
+    """Returns whether two pytrees contain bitwise equal numbers in arrays of the same shapes."""
     leaves = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.array_equal(x, y) for x, y in leaves)
 
 
 def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> Params:
-    """Checks that a training ends with the same bits if it is stopped at every n-th look; returns the parameters."""
+    """Checks that training with a stop at every n-th check gives the same bits. Returns the parameters."""
     expected, _, uninterrupted = train(settings, folder / 'uninterrupted')
     (best, _, last_part), looks = train_in_parts(settings, folder / 'parts', every)
     assert looks > every and 0 < len(last_part.nll) < len(uninterrupted.nll)
@@ -347,7 +347,7 @@ def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> P
 
 
 def check_together(settings: Sequence[Settings]) -> list[Params]:
-    """Checks that a chunk of runs that train together is the chunk of each alone; returns their parameters."""
+    """Checks that a chunk of runs trained together equals the chunks of separate runs. Returns their parameters."""
     runs = [prepare_run(s, DATA) for s in settings]
     assert all(run.program == runs[0].program for run in runs)
     chunks = [run.chunk(run.init_state(), 0) for run in runs]
@@ -358,7 +358,7 @@ def check_together(settings: Sequence[Settings]) -> list[Params]:
 
 
 def check_eight_devices(changes: Mapping[str, Any], data: int, model: int, mode: str) -> NeuralLanguageModel:
-    """Checks that three chunks over a mesh of eight devices are those of one device; returns the trained model."""
+    """Checks that three chunks on eight devices give the results of one device. Returns the trained model."""
     mesh, params = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}, []
     for settings in (small_settings(changes), small_settings({**changes, **mesh})):
         run = prepare_run(settings, DATA)
@@ -371,18 +371,18 @@ def check_eight_devices(changes: Mapping[str, Any], data: int, model: int, mode:
 
 
 def assert_close(actual: Any, expected: Any, **tolerances: float) -> None:
-    """Checks that two pytrees hold about the same numbers, as `np.testing.assert_allclose` does."""
+    """Checks that two pytrees contain nearly equal numbers, like `np.testing.assert_allclose`."""
     for (path, a), b in zip(jax.tree.leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, **tolerances, err_msg=jax.tree_util.keystr(path))
 
 
 def command(*flags: Any) -> list[str]:
-    """Returns the command line of launch.py with these flags."""
+    """Returns the command line of launch.py with the given flags."""
     return [sys.executable, str(ROOT / 'launch.py'), *map(str, flags)]
 
 
 def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Does in this process what launch.py does in one of its own, in a folder, by default the repository's root."""
+    """Runs launch.py within this process, in a working folder; by default, the root of the repository."""
     argv = command(*flags)[1:]
     return call_main(lambda: launch_lib.main(launch_lib.parse_flags(argv), program=argv[:1]), argv, cwd)
 
@@ -390,20 +390,20 @@ def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess
 def launch_process(
     *flags: Any, cwd: pathlib.Path = ROOT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs launch.py as a process, in a folder: for what JAX reads as it starts, and for what a process leaves."""
+    """Runs launch.py in a separate process, to test JAX's startup settings and the effects of a process's exit."""
     return subprocess.run(command(*flags), capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
 
 
 def call_main(main: Callable[[], Any], argv: list[str], cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Calls the main function of a program, and undoes what it does to the process: the end of a process does as much.
+    """Calls the main function of a program, and then undoes its changes to this process.
 
     Args:
         main: The function.
-        argv: The words of the command line, `sys.argv` while it runs.
-        cwd: The working folder while it runs.
+        argv: The command line, which is `sys.argv` during the call.
+        cwd: The working folder during the call.
 
     Returns:
-        What it printed and the exit code. An exception that would be a process's traceback is raised.
+        The printed output and the exit code. Exceptions that would cause a traceback are raised.
     """
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
@@ -435,7 +435,7 @@ def call_main(main: Callable[[], Any], argv: list[str], cwd: pathlib.Path = ROOT
 
 @contextlib.contextmanager
 def _flags_kept() -> Iterator[None]:
-    """Gives Absl's flags their values again, and drops those of the keys that a command line set."""
+    """Restores the values of Absl's flags, and removes the flags of config keys that a command line defined."""
     is_parsed, saved = flags.FLAGS.is_parsed(), flagsaver.save_flag_values()
     lists = {name: list(flag.value) for name, flag in flags.FLAGS._flags().items() if isinstance(flag.value, list)}
     try:
@@ -451,7 +451,7 @@ def _flags_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Gives signals their handlers again."""
+    """Restores the signal handlers."""
     hook, handlers = sys.unraisablehook, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -462,12 +462,12 @@ def _signals_kept() -> Iterator[None]:
 
 
 def usual_environment() -> dict[str, str]:
-    """Returns the environment without what conftest.py adds to it: programs are compiled as a user's are."""
+    """Returns the environment without the variables that conftest.py adds, so programs are compiled as for users."""
     return {key: value for key, value in os.environ.items() if key not in COMPILER}
 
 
 def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:
-    """Returns what must not depend on how often a run was stopped: perplexities, updates and parameters."""
+    """Returns the results that must not depend on interruptions: perplexities, updates and parameters."""
     results = json.loads((folder / 'results.json').read_text())
     model = loading.load(folder).model
     return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
@@ -481,17 +481,17 @@ def write_arpa(run: str | os.PathLike[str], path: str | os.PathLike[str]) -> Non
 
 
 def random_contexts(vocabulary: vocabulary.Vocabulary, length: int = 3, number: int = 50) -> np.ndarray:
-    """Returns ids of words, contexts x words."""
+    """Returns random word ids, contexts x words."""
     return np.random.default_rng(0).integers(0, len(vocabulary), (number, length))
 
 
 def job_output(folder: pathlib.Path, kind: str) -> str:
-    """Returns what the jobs below a folder wrote to stdout ('out') or stderr ('err')."""
+    """Returns the stdout ('out') or stderr ('err') of the jobs in a folder."""
     return ''.join(p.read_text() for p in sorted(folder.glob(f'.jobs/*_log.{kind}')))
 
 
 def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[], str] = str) -> None:
-    """Waits for a condition. Raises: AssertionError, with an explanation, when it does not come true in time."""
+    """Waits for a condition. Raises AssertionError with an explanation if it is not met in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, explain()
@@ -499,7 +499,7 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
 
 
 def others_nightly(cases: Iterable[Any], quick: Container[Any]) -> list[Any]:
-    """Returns the cases of a test. A case, or a tuple whose first value is, not in `quick` has the marker `nightly`."""
+    """Returns the cases of a test. Cases, or tuples whose first value is, not in `quick` get the marker `nightly`."""
     split = [(case, case) if isinstance(case, tuple) else (case, (case,)) for case in cases]
     is_quick = [case in quick or (isinstance(case, tuple) and case[0] in quick) for case, _ in split]
     return [pytest.param(*values, marks=() if q else pytest.mark.nightly) for (_, values), q in zip(split, is_quick)]
@@ -508,15 +508,15 @@ def others_nightly(cases: Iterable[Any], quick: Container[Any]) -> list[Any]:
 def covering_pairs(
     kinds_of: Mapping[str, Sequence[str]], with_all: Collection[str], always: str | None = None
 ) -> list[tuple[str, str]]:
-    """Chooses pairs of a body and an output layer for a test, where all pairs would take minutes and show no more.
+    """Chooses pairs of a body and an output layer for a test, because all pairs would take minutes and show no more.
 
-    The two meet in one place, where the layer multiplies the body's features. So a few bodies, one of each kind of
-    that place, meet every layer; each other body meets two layers, which change from body to body.
+    The layer multiplies the body's features and has no other interface to the body. A few bodies, one for each kind
+    of this interface, are therefore paired with every layer; other bodies are paired with two layers each in turn.
 
     Args:
-        kinds_of: The output layers that each body can have.
-        with_all: The bodies that meet every layer.
-        always: One of the two layers, if it is to be the same for all bodies.
+        kinds_of: The output layers that each body supports.
+        with_all: The bodies that are paired with every layer.
+        always: One of the two layers, if it must be the same for all bodies.
 
     Returns:
         Pairs of body and output layer.
@@ -532,7 +532,7 @@ def covering_pairs(
 
 
 def check_unknown_words(call: Callable[[str], Sequence[str]]) -> None:
-    """Asserts that a command warns, in the words of all others, of a text of unknown words, and of no other.
+    """Asserts that a command prints the common warning for a text of unknown words, and no warning for another text.
 
     Args:
         call: Runs the command on a text in the vocabulary of the fixture `folders`. Returns its lines on stderr.
@@ -545,7 +545,7 @@ def check_unknown_words(call: Callable[[str], Sequence[str]]) -> None:
 
 @contextlib.contextmanager
 def no_app_missing() -> Iterator[None]:
-    """Skips a test, or a module of tests, that imports an app whose folder is deleted."""
+    """Skips a test, or a test module, that imports an app whose folder has been deleted."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Runs whose tokens are pieces, characters or bytes of a text in any language."""
+"""Runs with pieces, characters or bytes as tokens, on texts in several languages."""
 
 import pathlib
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ HOSTILE = 'שלום עולם\te\u0301 👩\u200d👩\u200d👧 \u202e ﷽\x1b[0m
 
 
 def make_runs(root: pathlib.Path, names: Iterable[str]) -> pathlib.Path:
-    """Makes a Kneser-Ney model of each named text, and for `network` a network of the German pieces. Returns `root`."""
+    """Creates a Kneser-Ney model of each named text; `network` is a network of the German pieces. Returns `root`."""
     for name in names:
         of = 'german' if name == 'network' else name
         text, kind = RUNS[of]

@@ -24,7 +24,7 @@ def make(family, dropout=0.0, **changes):
     model = {'model.family': family, 'model.m': M, 'model.h': K, 'model.direct': False, 'model.dropout': dropout}
     model |= changes
     network = make_network(V, {**model, 'train.batch_size': 8, 'model.bptt_length': 4, 'output.block_size': 4})
-    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # far from linear, no zeros
+    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # nonlinear, without zeros
 
 
 def make_language_model(family):
@@ -41,5 +41,5 @@ def random_carry(network, streams=2):
 
 
 def loss(network, params, before_SxT, targets_SxT, carry, key=None):
-    """The loss of all words of the streams, and the carry after them."""
+    """Returns the loss of all words of the streams, and the carry after them."""
     return loss_of(network, params, make_batch(before_SxT, targets_SxT), carry, key)

@@ -1,4 +1,4 @@
-"""One batch with sampled losses and the full loss, for the tests of sampled output layers."""
+"""A batch with sampled losses and the full loss, for the tests of sampled output layers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,7 @@ def problem(widths=(7, 12), seed=0):
 
 
 def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
-    """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
+    """Returns the loss and the estimated mean NLL, computed by the layer from gathered rows."""
     layer = LAYERS[kind](samples=len(samples_S), proposal='unigram', precision='float32')
     params, features = named(terms, b_V)
     view = view_rows(params, params, Rows(targets_B[:, None], samples_S))

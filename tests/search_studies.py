@@ -1,4 +1,4 @@
-"""A small search with Optuna, for the tests of launch.py --search."""
+"""A small Optuna search, for the tests of launch.py --search."""
 
 import contextlib
 import re
@@ -32,7 +32,7 @@ ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
 
 
 def ask(made):
-    """Begins a trial in the name of another process. Returns its number."""
+    """Starts a trial on behalf of another process. Returns its number."""
     with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
         return made.ask().number
 

@@ -1,4 +1,4 @@
-"""A folder in which the documentation's commands run as they are printed, in seconds.
+"""A folder in which the commands of the documentation run in seconds, exactly as printed.
 
 Its configs are the repository's own on a text of a thousand words, with one small network and two epochs. Its `python`
 and `nplm` start as forks of a process that has imported JAX.
@@ -49,7 +49,7 @@ def get_config(*row):
     keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
     keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
     with settings.trusting(flatten(c)):
-        return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without keys that it does not have
+        return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without the keys that it lacks
 
 network = getattr(real, 'network', None)
 
@@ -60,7 +60,7 @@ def search(trial):
     return {{'seed': trial.suggest_int('seed', 1, 1000)}}
 """
 CLIENT = """#!{python} -SE
-# A process of its own for a number of devices, which JAX reads when it is imported, and for what is ended by a signal.
+# A separate process for a number of devices, which JAX reads at import, and for programs ended by a signal.
 import json, os, socket, sys
 if 'JAX_NUM_CPU_DEVICES' in os.environ or {{'--distributed', 'explore', '-c'}} & {{*sys.argv}}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
@@ -72,7 +72,7 @@ with socket.socket(socket.AF_UNIX) as server:
     sys.exit(int(server.recv(3) or 1))
 """
 NPLM = """#!/bin/bash
-# The names of configs are those of the small world's files.
+# The names of configs refer to the files of the small world.
 words=()
 for word; do
     name=${word%%:*}
@@ -85,7 +85,7 @@ ADDRESS = 'python.socket'
 
 
 class SmallWorld:
-    """Makes folders for blocks of commands, and trains the runs that they use, each once."""
+    """Creates folders for blocks of commands, and trains each of the runs that they use once."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class SmallWorld:
         self.server = subprocess.Popen([sys.executable, __file__, str(folder / ADDRESS)], env=self.env)
 
     def _write_reading_times(self, path: pathlib.Path, rng: random.Random) -> None:
-        """Writes a table of 12 items, each of two sentences, with a time of each word."""
+        """Writes a table of 12 items with two sentences each, and a reading time for each word."""
         items = [' '.join(rng.choices(SENTENCES, k=2)).replace(' .', '.').replace(' ,', ',') for _ in range(12)]
         rows = (
             f'{item},{zone},"{word}",{rng.uniform(250, 400):.1f}'
@@ -132,7 +132,7 @@ class SmallWorld:
         path.chmod(0o755)
 
     def copy(self, folder: pathlib.Path, runs: set[str]) -> None:
-        """Fills a folder with the world's files and with these trained runs, such as brown-mlp9."""
+        """Copies the world's files and the given trained runs, such as brown-mlp9, to a folder."""
         ignored = shutil.ignore_patterns('bin', 'cache', 'runs', ADDRESS)
         shutil.copytree(self.folder, folder, symlinks=True, ignore=ignored, dirs_exist_ok=True)
         for name in runs:
@@ -142,7 +142,7 @@ class SmallWorld:
             shutil.copytree(trained, folder / 'runs' / name)
 
     def run_bash(self, script: str, folder: pathlib.Path) -> str:
-        """Runs a script that may use `python` and `nplm`; returns what it prints."""
+        """Runs a script that may use `python` and `nplm`, and returns its output."""
         while not (self.folder / ADDRESS).exists():
             assert self.server.poll() is None
             time.sleep(0.1)
@@ -152,7 +152,7 @@ class SmallWorld:
         return done.stdout
 
     def close(self) -> None:
-        """Ends the process that is forked."""
+        """Ends the process from which commands are forked."""
         self.server.kill()
         self.server.wait()
 
@@ -167,7 +167,7 @@ def serve(address: str) -> None:
         'configs.default',
     ):
         importlib.import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # avoids zombie processes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f'{address}.new')
         listener.listen(64)
@@ -182,7 +182,7 @@ def serve(address: str) -> None:
 
 
 def _answer(client: socket.socket) -> None:
-    """Forks once more, for the command, and sends its exit code to the client."""
+    """Forks again to run the command, and sends its exit code to the client."""
     header, descriptors, *_ = socket.recv_fds(client, 4, 3)
     request = b''
     while len(request) < int.from_bytes(header, 'big'):

@@ -1,4 +1,4 @@
-"""Problems for the losses over all words, and their solutions by the formulas in float64."""
+"""Test problems for losses over all words, and reference solutions by the formulas in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def reference(terms, b_V, targets_B):
-    """Returns the mean NLL and its gradients by the formulas, in float64 NumPy."""
+    """Returns the mean NLL and its gradients, computed by the formulas in float64 NumPy."""
     terms = [(np.float64(w), np.float64(x)) for w, x in terms]
     y_BxV = sum(x @ w.T for w, x in terms) + np.float64(b_V)
     rows = np.arange(len(targets_B)), np.asarray(targets_B)
@@ -19,7 +19,7 @@ def reference(terms, b_V, targets_B):
 
 
 def named(terms, b_V):
-    """Returns the arguments of `softmax.scores` for weights with their inputs."""
+    """Returns the arguments of `softmax.scores` for pairs of weights and inputs."""
     params = {f'{i}_VxD': weights for i, (weights, _) in enumerate(terms)} | {'b_V': b_V}
     return params, {f'{i}_VxD': inputs for i, (_, inputs) in enumerate(terms)}
 

@@ -1,4 +1,4 @@
-"""Starts a study in this process, as `python -m experiments.STUDY` does in one of its own."""
+"""Starts a study within this process, like `python -m experiments.STUDY`."""
 
 import functools
 import runpy
@@ -13,10 +13,10 @@ from experiments import study
 
 @functools.cache
 def entry(module: str) -> dict[str, Any]:
-    """Returns the arguments that a module as a program gives to `study.run`."""
+    """Returns the arguments that a module passes to `study.run` when it runs as a program."""
     calls: list[dict[str, Any]] = []
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)  # another study has imported the module
+        warnings.simplefilter('ignore', RuntimeWarning)  # if another study has imported the module
         patch.setattr(study, 'run', lambda doc, **others: calls.append({'doc': doc, **others}))
         with no_app_missing():
             runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -25,7 +25,7 @@ def entry(module: str) -> dict[str, Any]:
 
 
 def start(module: str, words: list[str]) -> int:
-    """Starts a study in this process. Returns its exit code."""
+    """Runs a study within this process, and returns its exit code."""
     try:
         study.run(**{**entry(module), 'argv': words})
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""Texts of several scripts: articles of the Universal Declaration of Human Rights (United Nations, 1948)."""
+"""Texts in several scripts: articles of the Universal Declaration of Human Rights (United Nations, 1948)."""
 
 import random
 

@@ -1,9 +1,9 @@
-"""Short texts of scripts without spaces between words, as they are written and segmented, with tables of words."""
+"""Short texts in scripts without spaces between words, in written and segmented form, with tables of words."""
 
 import pathlib
 import random
 
-# The words of each place of a sentence.
+# The possible words at each position of a sentence.
 PLACES = {
     'chinese': (
         ('那只', '这个', '一个'),
@@ -30,11 +30,11 @@ PLACES = {
         ('ตัวนี้', 'คนนี้', 'คนนั้น'),
     ),
 }
-_BETWEEN_SENTENCES = {'thai': ' '}  # as Thai is written
+_BETWEEN_SENTENCES = {'thai': ' '}  # as in written Thai
 
 
 def write(folder: pathlib.Path, rng: random.Random) -> None:
-    """Writes NAME.txt, NAME_words.txt, which is segmented, and NAME_times.csv with reading times of some items."""
+    """Writes NAME.txt, NAME_words.txt (segmented) and NAME_times.csv (reading times of some items)."""
     for name, places in PLACES.items():
         lines = [[[*map(rng.choice, places)] for _ in range(2)] for _ in range(600)]
         blank = _BETWEEN_SENTENCES.get(name, '')

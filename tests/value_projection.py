@@ -1,4 +1,4 @@
-"""Parts whose parameters are called like rows of words and are none, and the other way round."""
+"""Components whose parameter names suggest word rows that they are not, and components of the opposite kind."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from nplm_jax.outputs.softmax import Scorer
 
 @dataclasses.dataclass(frozen=True)
 class ValueProjection(BagOfFeatures):
-    """The mean of the values W_V e + b_V, as of an attention with equal weights."""
+    """The mean of the values W_V e + b_V, like an attention layer with equal weights."""
 
     def init(self, key, vocabulary_size):
-        """Returns C, W_V and b_V, which are no rows of words."""
+        """Returns C, W_V and b_V; the rows of the last two do not represent words."""
         key_C, key_W = jax.random.split(key)
         own = {'W_V': uniform(key_W, (self.m, self.m), 1.0), 'attention': {'b_V': jnp.ones(self.m)}}
         return super().init(key_C, vocabulary_size) | own
 
     def features(self, params, e_SxLxM, state, keys=None, starts_SxL=None):
-        """Returns the means, S x T x M."""
+        """Returns the mean value of each context, S x T x M."""
         values_SxLxM = e_SxLxM @ params['W_V'].T + params['attention']['b_V'][None, None]
         return super().features(params, values_SxLxM, state, keys, starts_SxL)
 
@@ -48,24 +48,24 @@ SCALED_SCORES = ScaledScores()
 
 @dataclasses.dataclass(frozen=True)
 class ScaledWords(ValueProjection):
-    """A body with one number of its own for each output word."""
+    """A body with an additional number for each output word."""
 
     tables = Tables(('scale',))
     scorer = SCALED_SCORES
 
     def init(self, key, vocabulary_size):
-        """Returns also the scales."""
+        """Also returns the scales."""
         return super().init(key, vocabulary_size) | {'scale': jnp.linspace(0.5, 1.5, vocabulary_size)}
 
 
 @dataclasses.dataclass(frozen=True)
 class OffsetSoftmax(FullSoftmax):
-    """The softmax with a second number for each word, which is added to its b."""
+    """The softmax with an additional offset for each word, which is added to b."""
 
     tables = Tables(('offsets',))
 
     def init(self, key, keys, widths, bias_V):
-        """Returns also the offsets."""
+        """Also returns the offsets."""
         return super().init(key, keys, widths, bias_V) | {'offsets': jnp.linspace(-1, 1, len(bias_V))}
 
     def loss(self, view, features, batch, axis=None):

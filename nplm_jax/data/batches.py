@@ -17,11 +17,11 @@ class Batch(NamedTuple):
     """The training examples of an update, with extra arrays for the output layer.
 
     Attributes:
-        ids_SxL: The input, L = `Layout.lookback` + T tokens of each stream in reading order, int32.
-        targets_SxT: The targets, which are the tokens after each of the last T input tokens, int32.
+        ids_SxL: The L = `Layout.lookback` + T input tokens of each stream in reading order, int32.
+        targets_SxT: The token that follows each of the last T input tokens, int32.
         streams_S: The index of each stream, int32, from which its random keys are derived.
-        starts_SxL: Whether each token begins a line. Context does not cross line starts. None if the text is one
-            stream.
+        starts_SxL: Whether each token begins a line. Contexts do not extend across the start of a line. None if the
+            text is read as one stream.
         extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;
             replicated on every device.
         teachers: The parameters of the teachers of a `Distilled` network; replicated on every device.
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
 
     Attributes:
         lookback: The number of context tokens before the T input tokens.
-        bptt_length: T.
+        bptt_length: The number of targets per stream, T.
         over_streams: Whether each stream continues where the previous update ended. Otherwise, examples are shuffled
             and S = B.
     """
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
     over_streams: bool = False
 
     def num_streams(self, batch_size: int) -> int:
-        """Returns S, the number of streams of a batch."""
+        """Returns the number of streams in a batch, S."""
         return batch_size // self.bptt_length
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
@@ -72,7 +72,7 @@ class Layout(NamedTuple):
         return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
-        """Returns elements of an epoch's training order without storing the whole order, which may be too long."""
+        """Returns the positions at the given indices of an epoch's training order without storing the whole order."""
         if not self.over_streams:
             return shuffled_positions(seed, epoch, train, indices)
         return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
@@ -91,8 +91,8 @@ def make_batch(
     Args:
         tokens_T: The token ids of the corpus, int32.
         positions_SxT: The positions of the targets, int32, consecutive within a stream.
-        lookback: The number of context tokens before the T input tokens; positions before the corpus are filled with
-            the rare-word symbol.
+        lookback: The number of context tokens before the T input tokens. Positions before the start of the corpus are
+            filled with the rare-word symbol.
         line_end: See `mark_lines`.
         extras: See `Batch`.
         teachers: See `Batch`.
@@ -127,9 +127,9 @@ def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_conte
 
 
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
-    """Returns a random permutation of the training positions, a pure function of (seed, epoch).
+    """Returns a random permutation of the training positions that depends only on the seed and the epoch.
 
-    Update u of an epoch takes elements [u*B, (u+1)*B). An incomplete last batch is skipped. Every epoch has its own
+    Update u of an epoch uses elements [u*B, (u+1)*B). An incomplete last batch is skipped. Each epoch has a different
     order.
 
     Args:
@@ -145,17 +145,17 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
 
 
 def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
-    """Returns elements of a random permutation of the training positions without computing the others.
+    """Returns selected elements of a random permutation of the training positions without computing the rest.
 
     Args:
         seed: The run's seed.
         epoch: The epoch, from 0.
         train: The training positions.
-        indices: Indices of elements.
+        indices: The indices of the selected elements.
 
     Returns:
-        The positions, int64. The permutation is a pure function of (seed, epoch) and differs from that of
-        `epoch_order`.
+        The positions, int64. The permutation depends only on (seed, epoch). `epoch_order` returns a different
+        permutation.
     """
     return train.start + permute(indices, len(train), (seed, 1, epoch))
 
@@ -163,11 +163,11 @@ def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) 
 def stream_positions(
     seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int, indices: np.ndarray
 ) -> np.ndarray:
-    """Returns elements of the training order for truncated back-propagation over parallel streams.
+    """Returns selected elements of the training order for truncated back-propagation over parallel streams.
 
-    Update u takes elements [u*B, (u+1)*B), where B = S * bptt_length. They are the next `bptt_length` positions of each
+    Update u uses elements [u*B, (u+1)*B), where B = S * bptt_length. They are the next `bptt_length` positions of each
     stream, stream by stream. The streams read contiguous chunks of equal length. The first chunk starts at a random
-    word, which is a pure function of (seed, epoch). The training text wraps around at its end.
+    word that depends only on (seed, epoch). After the last word of the training text, reading continues at the first.
 
     Args:
         seed: The run's seed.
@@ -175,7 +175,7 @@ def stream_positions(
         train: The training positions.
         num_streams: S, the number of parallel streams.
         bptt_length: The number of tokens per stream and update.
-        indices: Indices of elements; an epoch has `stream_epoch_size` of them.
+        indices: The indices of the selected elements, below `stream_epoch_size`.
 
     Returns:
         The positions, int64.

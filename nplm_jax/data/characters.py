@@ -49,11 +49,11 @@ def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
     `num_context` end symbols follow each word and precede the first word. The context of a character therefore contains
-    only characters of its own word and end symbols. After the first end symbol of a word, the others are certain.
+    only end symbols and characters of the same word. The first end symbol after a word determines the others.
 
     Args:
         words: The words.
-        num_context: N.
+        num_context: The number of context characters, N.
 
     Examples:
         >>> spell_out(['ab', 'c'], num_context=2)
@@ -70,7 +70,7 @@ def build_dataset(words: Mapping[str, Sequence[str]], num_context: int) -> Datas
 
     Args:
         words: The words of each split: train, valid and test.
-        num_context: N of the model to be trained.
+        num_context: The number of context characters of the model, N.
 
     Raises:
         BadInput: A split has no words, or a word cannot be spelled.

@@ -33,7 +33,7 @@ class Corpus(Splits):
         stream: The words.
         tokenizer: The tokenizer that produced the words.
         has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
-        is_spelled: Whether the tokens spell the text; see `token_text.spells`.
+        is_spelled: Whether the tokens reproduce the text except for whitespace; see `token_text.spells`.
     """
 
     stream: WordStream
@@ -55,10 +55,10 @@ class _Reader(NamedTuple):
 
     Attributes:
         sources: Finds the texts of the corpus.
-        path_keys: The path keys of `corpus.*` that the corpus uses.
+        path_keys: The keys of `corpus.*` that hold paths of this corpus.
         find_files: Finds the user's files.
         is_tokenized: Whether all tokens in the text are separated by whitespace.
-        licence: A line about the text and its licence.
+        licence: A one-line description of the text and its licence.
     """
 
     sources: Callable[[CorpusSettings], list[TextSource]]
@@ -104,10 +104,10 @@ def _check_eos(settings: CorpusSettings) -> None:
 
 
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
-    """Returns the tokenizer for the settings. Tokenized corpora are split at whitespace.
+    """Returns the tokenizer for the settings.
 
-    For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` or `lmplz`, user text
-    is assumed to be tokenized.
+    Corpora that are already tokenized are split at whitespace, and user text is fitted to their vocabulary. With
+    `corpus.tokens=whitespace` or `lmplz`, user text is assumed to be tokenized.
     """
     if plugins.is_file(settings.tokenizer.name):
         return cast(Any, settings.tokenizer).read()  # a FileTokenizer; its module is imported only if needed
@@ -120,17 +120,17 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Reads, tokenizes and splits the corpus `settings.name`.
+    """Reads, tokenizes and splits the corpus named by `settings.name`.
 
     Args:
         settings: The `corpus.*` settings.
-        tokenizer: The tokenizer of an existing run on this corpus; None builds it from the settings.
+        tokenizer: The tokenizer of an existing run on this corpus; None to build it from the settings.
 
     Returns:
         A Corpus with consecutive spans. For `sentences`, every span is the whole stream.
 
     Raises:
-        BadInput: The text is missing, empty, binary, damaged, or too short for its split.
+        BadInput: The text is missing, empty, binary or damaged, or it is too short to be split.
     """
     sources = find_sources(settings)
     prepared = preparation.prepare(sources, tokenizer or make_tokenizer(settings), settings.name)
@@ -155,7 +155,7 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Returns the user's files that `load` reads. Published corpora have none and are verified when they are read.
+    """Returns the user's files that `load` reads; empty for downloaded corpora, which are verified when read.
 
     Raises:
         BadInput: A file is missing.
@@ -164,7 +164,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Returns a line about the text of a corpus and its licence, without importing plug-ins.
+    """Describes the text of a corpus and its licence in one line, without importing plug-ins.
 
     Raises:
         BadInput: No corpus has this name.
@@ -257,9 +257,9 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
-    """Returns whether lines are paragraphs. With corpus.paragraphs=auto, the start of the training text decides.
+    """Returns whether each line is a paragraph; `auto` detects this from the beginning of the training text.
 
-    Prints an automatic decision to stderr, and a warning if the text has almost no whitespace.
+    If lines are detected as paragraphs, a note is printed to stderr. A text with almost no whitespace causes a warning.
     """
     texts, size = [], 0
     for chunk in _read_files('corpus.path', files, settings.column):
@@ -273,8 +273,8 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     if settings.paragraphs != 'auto' or is_lmplz:
         return settings.paragraphs == 'lines' or is_lmplz
     if has_lines := text_checks.has_line_paragraphs(texts):
-        note = 'reading each line as a paragraph; to read a single paragraph, set corpus.paragraphs=blank_lines'
-        print(f'{settings.path}: one sentence per line, no blank lines: {note}', file=sys.stderr)
+        note = 'so each line is read as a paragraph; to read a single paragraph, set corpus.paragraphs=blank_lines'
+        print(f'{settings.path}: the text has one sentence per line and no blank lines, {note}', file=sys.stderr)
     return has_lines
 
 

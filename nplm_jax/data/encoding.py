@@ -26,8 +26,8 @@ MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     """Builds the vocabulary according to `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary`.
 
-    If the tokenizer has its own list of tokens, the vocabulary contains all of them, with their counts in the training
-    words. Boundary tokens of the stream are always included.
+    If the tokenizer has a fixed list of tokens, the vocabulary contains the whole list, with counts from the training
+    split. The boundary tokens in the text are always included.
 
     Raises:
         BadInput: The vocabulary has fewer than two words apart from the special tokens.
@@ -64,7 +64,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
-    """Returns the SHA-256 of a text without whitespace, which does not depend on tokenization.
+    """Returns the SHA-256 of a text without its whitespace; it does not depend on the tokenization.
 
     Args:
         tokenizer: The tokenizer of the text.
@@ -89,7 +89,7 @@ def identity(data: Dataset) -> str:
         6 <rare>
         ...
 
-    Each word is preceded by its length in UTF-8 bytes, which makes the encoding of vocabularies unambiguous.
+    Each word is preceded by its length in UTF-8 bytes, so different vocabularies never give the same bytes.
     """
     total = hashlib.sha256(f'nplm text {IDENTITY_FORMAT}\n'.encode())
     for chunk_L in mapped_arrays.chunks(data.tokens_T):

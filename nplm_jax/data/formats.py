@@ -49,7 +49,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
 
     Raises:
         BadInput: The decompression package is missing, or the content is damaged or truncated. Damage may be detected
-            only within the block.
+            only when the content is read.
     """
     content: Any = opened
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
@@ -163,7 +163,7 @@ def read_batches(
         content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.
-        all_columns: Whether to read all columns of .parquet; an empty batch then comes first.
+        all_columns: Whether to read all columns of .parquet. If so, an empty batch with the schema is yielded first.
         new_column: A column that the table must not have; empty to allow all.
 
     Raises:
@@ -221,7 +221,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Returns the problem with a cell, which must be None or valid Unicode without NUL; '' if there is none."""
+    """Describes the fault of a table cell; '' if the cell is None or valid Unicode text without NUL."""
     if text is None:
         return ''
     if not isinstance(text, str):

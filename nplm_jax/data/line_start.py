@@ -39,7 +39,7 @@ class LineStart:
 
     @classmethod
     def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
-        """Returns the line start for a lossless tokenizer, the most frequent token that consists only of line ends."""
+        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of line ends."""
         decode = vocabulary.tokenizer.decode
         ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
         best = max(ends, key=vocabulary.counts.__getitem__)
@@ -51,7 +51,7 @@ class LineStart:
 
         Args:
             ids_T: The ids of the line, or of its beginning.
-            continues: Whether other words follow, as after a prompt.
+            continues: Whether more words follow these ids, as after a prompt.
         """
         begins = len(ids_T) > 0 and len(ids_T) + continues > 1 and ids_T[0] in self.marks
         return np.array([] if begins else self.prefix, np.int32)

@@ -17,7 +17,7 @@ def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def release(*arrays: Any) -> None:
-    """Releases the resident memory of memory-mapped arrays; their pages are read again on use.
+    """Releases the resident memory of memory-mapped arrays, whose pages are read from disk again when accessed.
 
     Args:
         arrays: The arrays; arrays in memory are unaffected.

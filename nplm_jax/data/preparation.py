@@ -1,6 +1,6 @@
 """Tokenization of texts into one stream of words, in parallel for large texts.
 
-Tokenizers that learn from the text, for example to find its proper nouns, read the text once more beforehand.
+Some tokenizers learn from the text, for example to find proper nouns. They read the text once before it is tokenized.
 """
 
 import collections
@@ -63,7 +63,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # named by the cached tokenizer too
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer also names it
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
@@ -100,7 +100,7 @@ def tokenize(
     """Trains the tokenizer and tokenizes texts into one stream of words.
 
     Args:
-        texts: Functions that read the chunks of each text of a corpus.
+        texts: One function per text of the corpus, which returns the chunks of the text.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
         write: A function that stores the type ids of each chunk, int32. If given, the returned stream has no ids.

@@ -1,9 +1,12 @@
 """Cache of large tokenized texts, with memory-mapped arrays.
 
-Each text has a folder. `types.txt` contains one distinct word per line. `type_ids-*.i32` contains the index in this
-list of each word of the text, int32. The name of this file depends on the code and on the sizes and times of the source
-files. `tokens-*.i32` contains the id in a vocabulary of each word of the text. `manifest.json`, which is written after
-the words, records the inputs.
+Each text has a folder with the following files:
+
+- `types.txt`: The distinct words, one per line.
+- `type_ids-*.i32`: The index in `types.txt` of each word of the text, int32. The name of the file depends on the code
+  and on the sizes and times of the source files.
+- `tokens-*.i32`: The id of each word of the text in a vocabulary, int32.
+- `manifest.json`: The inputs. It is written when the first two files are complete.
 """
 
 import contextlib
@@ -38,10 +41,11 @@ class PreparedText(NamedTuple):
 
     Attributes:
         stream: All words.
-        lengths: The number of words of each part: the whole corpus, or its training, validation and test texts.
+        lengths: The number of words of each part. The parts are the whole corpus, or its training, validation and
+            test texts.
         tokenizer: The trained tokenizer.
         written: The number of occurrences of each special token in the text; see `cutting.read_chunk`.
-        is_spelled: Whether the tokens spell the text; see `token_text.spells`.
+        is_spelled: Whether the tokens reproduce the text except for whitespace; see `token_text.spells`.
     """
 
     stream: WordStream
@@ -55,17 +59,17 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 
 
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
-    """Returns the tokenized words of files from the cache, or creates the cache entry.
+    """Returns the tokenized words of files from the cache; creates the cache entry if it is missing or outdated.
 
     The entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. It is valid only for the same
-    code, choices and file contents (SHA-256). An interrupted preparation is never used.
+    code, choices and file contents (SHA-256). The entry of an interrupted preparation is not used.
 
     Args:
-        choices: The settings and paths, which determine the words together with the code and the file contents.
+        choices: The settings and paths. The words depend only on these choices, the code and the file contents.
         code: The digest of the tokenization code.
         files: The files.
-        make: Tokenizes the files. It receives a function that appends type ids, and the folder, in which it may keep
-            JOB.
+        make: A function that tokenizes the files. Its arguments are a function that appends type ids to the cache, and
+            the folder, in which it may create the folder JOB.
 
     Raises:
         BadInput: The cache is not writable, or a file changed while it was being read.
@@ -87,7 +91,7 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
     Args:
         type_ids_L: The words, from `load_or_make`.
-        token_ids_K: The id of each type.
+        token_ids_K: The vocabulary id of each type.
 
     Raises:
         BadInput: The cache is not writable.
@@ -161,12 +165,12 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Creates and locks a folder, after waiting for other processes. The block may remove the folder.
+    """Creates a folder and locks it within the block, which may remove the folder. Waits for other processes first.
 
-    The system releases the lock if the process dies.
+    If the process dies, the operating system releases the lock.
 
     Raises:
-        BadInput: The folder is not writable, now or within the block.
+        BadInput: The folder is not writable when it is locked or within the block.
     """
     try:
         with _lock(folder):

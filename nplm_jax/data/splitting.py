@@ -30,8 +30,8 @@ def split_stream(
     Args:
         stream: The words of all parts.
         lengths: The number of words of each part.
-        settings: The `corpus.*` choices.
-        has_lines: Whether each line is a paragraph; each span then ends with a line.
+        settings: The `corpus.*` settings.
+        has_lines: Whether each line is a paragraph; if so, each span ends at the end of a line.
         keeps_all: Whether to keep all words rather than `corpus.words` of them.
 
     Returns:
@@ -63,8 +63,8 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
 
     Args:
         lengths: The number of words of each part.
-        kept: The number of words kept of each part; a single stream keeps the proportions of its spans.
-        settings: The `corpus.*` choices.
+        kept: The number of words kept of each part. The spans of a single stream keep their proportions.
+        settings: The `corpus.*` settings.
     """
     if settings.name == 'sentences':
         return [Span(0, kept[0])] * 3
@@ -79,7 +79,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
     """Returns the number of words of each part to keep for `corpus.words`.
 
     Args:
-        settings: The `corpus.*` choices.
+        settings: The `corpus.*` settings.
         lengths: The number of words of each part.
         sizes: The number of words of the full training, validation and test sets.
 
@@ -131,7 +131,7 @@ def _next_line(stream: WordStream, position: int) -> int:
 
 
 def split_text(source: TextSource, settings: CorpusSettings) -> list[TextSource]:
-    """Splits a raw text in order into training, validation and test texts, before a tokenizer learns from it.
+    """Splits a raw text into consecutive training, validation and test texts before a tokenizer learns from it.
 
     Words are separated by ASCII whitespace.
     """

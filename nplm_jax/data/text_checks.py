@@ -107,7 +107,7 @@ def describe_whitespace(texts: Iterable[str]) -> str:
 
 
 def has_line_paragraphs(texts: Iterable[str]) -> bool:
-    """Returns whether each line is clearly a paragraph, such as one sentence per line.
+    """Returns whether each line is clearly a paragraph, as in a text with one sentence per line.
 
     The text must have no blank lines and more than one word in most lines. In addition, most lines must end like
     sentences, or the line lengths must rule out wrapping at a fixed width.

@@ -49,12 +49,12 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
 
     Args:
         key: The config key, for error messages.
-        path: A file; a folder, searched recursively; a folder saved by `datasets`, with the split `train` if it has
-            splits; or a glob pattern, unless a file of that name exists. Hidden files and symbolic links, except the
-            path itself, are ignored.
+        path: A file, a folder, or a glob pattern if no file has this name. Folders are searched recursively. From a
+            folder saved by `datasets` with several splits, the split `train` is used. Hidden files and symbolic links,
+            except the path itself, are ignored.
 
     Returns:
-        The files, sorted by path; those of a `datasets` folder in row order.
+        The files, sorted by path. The files of a `datasets` folder are in row order.
 
     Raises:
         BadInput: There is no such file.
@@ -98,7 +98,7 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the .arrow files of a folder saved by `datasets`; an empty list for other folders."""
     if (root / 'dataset_dict.json').is_file():
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
-        message = f'this dataset has no split `train`; give the folder of a split, {" or ".join(splits)}'
+        message = f'this dataset has no split `train`; give the folder of one split: {" or ".join(splits)}'
         require('train' in splits, key, str(root), message)
         root = root / 'train'
     state = root / 'state.json'
@@ -159,10 +159,10 @@ def count_words(text: str) -> int:
 
 
 def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -> Iterator[TextChunk]:
-    """Reads words [start, stop) of texts, each word with the whitespace before it.
+    """Reads words [start, stop) of texts, including the whitespace before each word.
 
     Args:
-        read: Returns the chunks of the texts.
+        read: A function that returns the chunks of the texts.
         start: The index of the first word.
         stop: The index after the last word.
     """
@@ -189,7 +189,7 @@ def _separate_lines(text: str) -> str:
 
 
 def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, which is given in blocks of any length, into chunks. An empty text gives one empty chunk."""
+    """Cuts a text, given in blocks of any length, into chunks. An empty text gives one empty chunk."""
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True

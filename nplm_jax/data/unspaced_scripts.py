@@ -33,7 +33,8 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
     """Returns whether the training text has been segmented, with spaces between words of these scripts.
 
     Args:
-        vocabulary: A vocabulary counted in the training text. A word vocabulary without these scripts gives True.
+        vocabulary: A vocabulary with counts from the training text. If it contains words, but none in these scripts,
+            the result is True.
     """
     spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word
@@ -54,7 +55,7 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
 def find_joined(
     vocabulary: Vocabulary, items: Sequence[Sequence[str]], context: str = ''
 ) -> tuple[list[bool], list[bool]]:
-    """Returns, for each word, whether it joins the previous word without a space and whether no space follows it.
+    """Returns two flags for each word: whether no space separates it from the word before, and from the word after.
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
@@ -75,7 +76,7 @@ def find_joined(
 def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
     """Removes the spaces of segmented texts if the training text has not been segmented.
 
-    Unsegmented texts keep their spaces, such as those between Thai sentences.
+    Unsegmented texts keep their spaces, for example the spaces between Thai sentences.
 
     Args:
         vocabulary: The vocabulary of the models that read the texts.
@@ -87,7 +88,7 @@ def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
 
 
 def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
-    """Returns a warning if texts in these scripts are segmented unlike the training text, otherwise an empty string."""
+    """Returns a warning if only the texts or only the training text is segmented, otherwise an empty string."""
     if not any(map(_UNSPACED.search, texts)):
         return ''
     if not vocabulary.tokenizer.is_lossless:

@@ -20,8 +20,8 @@ class Vocabulary:
 
     Attributes:
         words: The words in id order.
-        counts: The number of occurrences of each word in the counted text; counts[0] is the total of all words outside
-            the vocabulary.
+        counts: The number of occurrences of each word in the counted text. counts[0] is the total count of the words
+            outside the vocabulary.
         tokenizer: The tokenizer that produces the words.
     """
 
@@ -73,7 +73,7 @@ class Vocabulary:
         """Returns the id of each word, int32; words outside the vocabulary get id 0.
 
         Words are looked up verbatim. For example, `The` is outside the vocabulary of a lower-cased corpus
-        (`corpus.lowercase`). Use `tokenize` to prepare a text like the corpus.
+        (`corpus.lowercase`). Use `tokenize` to prepare a text in the same way as the corpus.
 
         Raises:
             BadInput: `words` is a single string.
@@ -89,7 +89,7 @@ class Vocabulary:
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 
     def tokenize(self, text: str) -> list[str]:
-        """Tokenizes a text like the corpus, without boundary tokens, and fits it to the vocabulary."""
+        """Tokenizes a text in the same way as the corpus, without boundary tokens, and fits it to the vocabulary."""
         return cutting.tokenize(self.tokenizer, [text], self.ids)[0]
 
     def decode(self, ids: Iterable[int]) -> list[str]:

@@ -56,7 +56,7 @@ def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
     """Returns the chunks of the training, validation and test files; see `chunks`.
 
     Args:
-        path: A folder with the three files, possibly of another corpus in this format; '' for the cache or a download.
+        path: A folder with the three files, possibly of another corpus in this format; '' to use the cache or download.
         eos: See `chunks`.
 
     Raises:
@@ -132,7 +132,7 @@ def mark_rare(text: str) -> str:
 def merge_rare(raw: str) -> str:
     """Recreates the published training file from the raw text by replacing words rarer than MIN_COUNT with <unk>.
 
-    Lines keep one space at both ends; the result has the SHA-256 of the published file.
+    Each nonempty line begins and ends with a space. The result has the same SHA-256 as the published file.
     """
     counts = collections.Counter(raw.split())
     lines = ([w if counts[w] >= MIN_COUNT else UNKNOWN for w in line.split()] for line in raw.split('\n'))

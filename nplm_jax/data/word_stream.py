@@ -52,7 +52,7 @@ class WordStream(NamedTuple):
 
         Args:
             lengths: The number of words of each part.
-            kept: The number of words to keep of each part.
+            kept: The number of words to keep from each part.
         """
         if list(kept) == list(lengths):
             return self

@@ -35,7 +35,7 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         sharding: The sharding of the parameters and the batch.
 
     Returns:
-        A function of the same arguments, except `axes`, for arrays on the mesh. Without a mesh, the loss itself.
+        A function of the same arguments except `axes`, for arrays on the mesh. Without a mesh, `loss` is returned.
     """
     if (mesh := sharding.mesh) is None:
         return loss

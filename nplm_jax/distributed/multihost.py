@@ -35,7 +35,7 @@ def start(
         coordinator: HOST:PORT of the first process, or None to take it from SLURM or the environment.
         processes: The number of processes, or None to take it from SLURM or the environment.
         process_id: The index of this process, or None to take it from SLURM or the environment.
-        heartbeat: Seconds without a heartbeat after which a process counts as lost.
+        heartbeat: The number of seconds without a heartbeat after which a process is considered lost.
         on_loss: A function that ends this process. It is called if another process is lost during shutdown.
 
     Raises:
@@ -97,10 +97,10 @@ def is_primary() -> bool:
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Raises BadInput in all processes if the first process raises it in the block, so that no process keeps waiting.
+    """Raises BadInput in all processes if the first process raises it in the block, so no process waits forever.
 
     Raises:
-        BadInput: The first process raised it.
+        BadInput: The first process raised BadInput.
     """
     try:
         yield
@@ -112,7 +112,7 @@ def primary_first() -> Iterator[None]:
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """Returns bitwise copies of the first process's arrays in every process. All processes must pass equal shapes."""
+    """Returns bitwise copies of the first process's arrays in every process. The shapes must agree."""
     if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
@@ -126,7 +126,7 @@ def allgather(numbers_N: np.ndarray) -> np.ndarray:
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns key -> (own value, value of the first process) for the JSON values that differ."""
+    """Returns the JSON values that differ, as key -> (value of this process, value of the first process)."""
     text = json.dumps(values).encode()
     longest = int(allgather(np.array([len(text)], np.int32)).max())
     padded = np.frombuffer(text.ljust(longest), np.uint8)

@@ -149,10 +149,10 @@ def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh
 
 
 def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
-    """Returns the sharding for scoring: that of training, or one over all devices of this process.
+    """Returns the sharding for scoring: the training sharding, or a sharding over all devices of this process.
 
     Args:
-        sharding: The sharding of training.
+        sharding: The training sharding.
         is_shared: Whether all processes score the same words at the same time.
     """
     if (mesh := sharding.mesh) is None or is_shared or not mesh.is_multi_process:

@@ -44,7 +44,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     """Projects word features to two dimensions.
 
     Args:
-        features_VxM: The features of at least four words. With one or two features per word, nothing is projected.
+        features_VxM: The features of at least four words. If M is 1 or 2, the features are returned, padded to M = 2.
         method: `pca` for the first two principal components, or `tsne` for t-SNE with the cosine distance. t-SNE
             preserves neighbourhoods; large distances in its output are not meaningful.
         seed: The random seed of t-SNE.

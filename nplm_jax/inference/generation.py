@@ -33,8 +33,8 @@ class Choice:
     Attributes:
         temperature: The divisor of log-probabilities; values below 1 favour likely words.
         top_k: The number of most likely words to keep; ties favour more frequent words. None keeps all.
-        top_p: The threshold of nucleus sampling, which keeps the smallest set of remaining words with a total
-            probability of at least `top_p`, and all words tied with the least likely word in this set. None keeps all.
+        top_p: The threshold of nucleus sampling, applied after `top_k`. It keeps the smallest set of words whose total
+            probability is at least `top_p`, and all words tied with the least likely word in this set. None keeps all.
         rare: Whether the rare-word symbol may be sampled.
     """
 
@@ -57,7 +57,7 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt after the context that also precedes scored texts; see `LineStart`.
+    """Encodes a prompt, preceded by the same initial context as scored texts; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
@@ -84,7 +84,8 @@ def sample(
 ) -> np.ndarray:
     """Samples continuations of a prompt.
 
-    Each sequence depends only on the seed and on its index, so the first 10 of 1,000 samples equal a sample of 10.
+    Each sequence depends only on the seed and on its index. A call with 1,000 samples therefore begins with the same 10
+    sequences as a call with 10 samples.
 
     Args:
         model: A loaded model, or any language model, such as a mixture.
@@ -94,11 +95,11 @@ def sample(
         choice: The sampling options.
         seed: The random seed, at least 0 and below 2**31.
         is_enough: A function of the generated ids that returns whether the sequence may end. Generation stops early
-            once all sequences may end; None never stops early.
+            once all sequences may end; None to always generate `words` words.
 
     Returns:
         The generated word ids, int32, B x T. Sequences are generated in blocks of at most BLOCK. With `is_enough`, the
-        blocks can have different lengths. Rare-word symbols pad the shorter ones, whose sequences may all end.
+        blocks can have different lengths, and shorter blocks are padded with rare-word symbols.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
@@ -161,7 +162,7 @@ def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
         log_p_BxV = log_p_BxV.at[:, RARE_ID].set(-jnp.inf)
         stuck_Bx1 = jnp.all(jnp.isneginf(log_p_BxV), axis=1, keepdims=True)
         log_p_BxV = jnp.where(stuck_Bx1, 0.0, log_p_BxV).at[:, RARE_ID].set(-jnp.inf)
-    # Shift the largest to 0, which preserves the precision of likely words at low temperatures.
+    # Shift the largest value to 0, which preserves the precision of likely words at low temperatures.
     log_p_BxV = (log_p_BxV - jnp.max(log_p_BxV, axis=1, keepdims=True)) / choice.temperature
     if choice.top_k is None or choice.top_k >= log_p_BxV.shape[1]:
         return _draw_columns(keys_B, _keep_nucleus(log_p_BxV, choice.top_p))

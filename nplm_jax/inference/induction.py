@@ -50,10 +50,12 @@ class Weighting:
     """Options for the weights of known words.
 
     Attributes:
-        rule: `posterior` for the module's equation, or `mean` for the paper's, which ignores the other options.
+        rule: `posterior` for the equation in the module's docstring, or `mean` for the weights of the paper, which
+            ignore the other options.
         following: The number of following words used as evidence. Each of them requires K next-word distributions per
             occurrence.
-        candidates: The maximum number K of words with a non-zero weight. These words best fit the preceding words.
+        candidates: The maximum number K of words with a nonzero weight. The words that best fit the preceding words are
+            chosen.
         min_count: The minimum count of candidates, because features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
@@ -98,7 +100,7 @@ def induce(
         weighting: The options for the weights.
 
     Returns:
-        The model and the vocabulary with the new words, whose ids follow those of the known words.
+        The model and the vocabulary with the new words, whose ids follow the ids of the known words.
 
     Raises:
         BadInput: The model does not support new words, or a word is already known or does not occur in `lines`.
@@ -191,7 +193,7 @@ def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network
         rows: The rows of the new words for each table in `Network.tables.of_words`.
 
     Returns:
-        The network and the parameters with the new words, whose ids follow those of the known words.
+        The network and the parameters with the new words, whose ids follow the ids of the known words.
     """
     longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.tables.of_words}
     size = network.vocabulary_size + len(rows[BIAS])
@@ -274,7 +276,7 @@ def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.n
 
 @functools.lru_cache(maxsize=1)  # shared by all new words of a network
 def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
-    """Samples sequences from the network. Returns the features at each of the last positions, one block each."""
+    """Samples sequences from the network. Returns their features, one block for each of the last positions."""
     choice = Choice(rare=True)
     ids_SxT = sample(model, np.zeros(0, np.int32), FIRST_WORDS + LAST_WORDS, SEQUENCES, choice, seed=SEED)
     state, blocks = model.prefill(ids_SxT[:, :FIRST_WORDS]), []

@@ -50,7 +50,7 @@ def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
     """Returns the language model of a loaded model, or a language model unchanged.
 
     Raises:
-        BadInput: The argument is neither.
+        BadInput: The argument is neither a LoadedModel nor a LanguageModel.
     """
     allowed = 'must be a LoadedModel (see nplm_jax.load) or a LanguageModel'
     require(isinstance(model, (LoadedModel, LanguageModel)), 'model', _shown(model), allowed)

@@ -82,7 +82,7 @@ class Score(NamedTuple):
     Attributes:
         words: The number of predicted words.
         nll: The total negative log-likelihood, nats.
-        impossible: The number of words with probability zero; a single one makes the perplexity infinite.
+        impossible: The number of words with probability zero; one such word makes the perplexity infinite.
         nll_error: The standard error of the mean NLL per word, nats; 0 if every word of the span was predicted.
     """
 

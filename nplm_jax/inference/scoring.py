@@ -69,8 +69,8 @@ def score(
     Args:
         model: Any language model.
         lines: Word ids of each line, int32.
-        start: The unscored context before each line, or before the stream. The default is an empty context, with which
-            the words before a line are unknown. The command line uses `LineStart.of(vocabulary)`.
+        start: The unscored context before each line, or before the stream. The default is an empty context, so models
+            read unknown words before a line. The commands use `LineStart.of(vocabulary)`.
         stream: Whether each line continues the previous one, as in a corpus.
 
     Returns:
@@ -106,7 +106,7 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = _NO_CONTEXT, stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words like `score`. Scores of out-of-vocabulary words include those of their spellings.
+    """Scores lines of words like `score`. The score of an out-of-vocabulary word includes the score of its spelling.
 
     Args:
         model: An open-vocabulary model.

@@ -53,7 +53,7 @@ class FullScoreReturn(NamedTuple):
 
 @functools.total_ordering
 class State:
-    """The preceding words on which predictions depend. A new state equals the one that NullContextWrite sets."""
+    """The preceding words on which predictions depend. A new state is the empty context, as after NullContextWrite."""
 
     __slots__ = ('_context', '_reader')
 
@@ -83,17 +83,17 @@ class Model:
 
     Attributes:
         path: The absolute path, as bytes; a list of paths for a mixture.
-        order: The n-gram order. Words are predicted from the preceding `order` - 1 words, or from all of them if None.
+        order: The n-gram order. Words are predicted from the preceding `order` - 1 words; None for all preceding words.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
-        has_subwords: Whether these words are the subwords, characters or bytes into which a run cuts a text.
+        has_subwords: Whether these words are the subwords, characters or bytes of a run's tokenizer.
     """
 
     def __init__(self, path: Source | Iterable[Source], weights: Sequence[float] | None = None) -> None:
         """Loads a model.
 
         Args:
-            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or a list of these, which
-                are mixed and must have the same words.
+            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`. The models in a list are
+                mixed; they must have the same words.
             weights: The weights of several models; equal by default.
 
         Raises:
@@ -225,7 +225,7 @@ class Model:
     def next_words(self, states: Sequence[State]) -> np.ndarray:
         """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
 
-        The values equal those of `BaseScore`, except that `<s>`, which follows no word, has probability zero.
+        `BaseScore` returns the same values, except for `<s>`, which never follows a word and has probability zero here.
         """
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
@@ -264,7 +264,7 @@ class Model:
 
 
 class LanguageModel(Model):
-    """The name of `Model` in early versions of KenLM."""
+    """`Model` under its name in early versions of KenLM."""
 
 
 def _find(path: Source) -> pathlib.Path:

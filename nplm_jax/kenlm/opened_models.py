@@ -70,7 +70,7 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 
 def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[float] | None) -> OpenedModel:
-    """Mixes models; the mixture uses the tokenizer of its runs. A single model is returned unchanged.
+    """Mixes models, using the tokenizer of the runs among them. A single model is returned unchanged.
 
     Raises:
         BadInput: The words or the tokenizers differ, or the weights are invalid.

@@ -90,7 +90,7 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Returns the nodes of a context up to the longest one that changes a probability."""
+        """Returns the nodes of a context without the trailing nodes that change no probability."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
@@ -207,8 +207,8 @@ class PaddedReader(NgramReader):
 class NetworkReader:
     """A reader for any model with `prefill`, `advance` and `predict`.
 
-    `Context.known` holds the model's state and log10 P of all next words. The first word scored after a context
-    therefore costs a forward pass, and all other words are free. Contexts looked up together share the pass.
+    `Context.known` holds the model's state and log10 P of all next words. Scoring the first word after a context
+    therefore requires a forward pass, and scoring other words is free. Contexts looked up together share one pass.
     """
 
     uses_jax = True

@@ -56,7 +56,7 @@ class BodyOutput(NamedTuple):
 class Body(Component, abc.ABC):
     """A map from embedded tokens to features. All methods are pure functions of the parameters.
 
-    The base class implements the defaults of a window.
+    The defaults of the base class implement a window.
 
     Attributes:
         tables: The body's tables other than C, b and the output matrices of `widths`. Tables with one row per output
@@ -74,7 +74,8 @@ class Body(Component, abc.ABC):
     def lookback(self) -> int:
         """The number of context tokens that `features` takes before the last T tokens: N - 1 for a window."""
         if self.reach is None:
-            raise BadInput('model.family', 'must define a finite reach, or derive from StreamBody', value=self.name)
+            allowed = 'must define a finite `reach`; a body with unlimited reach must be a subclass of StreamBody'
+            raise BadInput('model.family', allowed, value=self.name)
         return self.reach - 1
 
     @property

@@ -1,8 +1,9 @@
 """Distillation: a network that learns from targets and from the distributions of teacher networks.
 
-q is the mean of the teachers' distributions. The output layer computes the loss; see `outputs.soft_targets`.
+The soft targets are the mean of the teachers' distributions, q. The output layer computes the loss; see
+`outputs.soft_targets`.
 
-Dims: V vocabulary, S streams, T targets per stream, B = S * T examples; S also counts the words shared by all examples.
+Dims: V vocabulary, S streams (or words shared by all examples), T targets per stream, B = S * T examples.
 
 References:
     Hinton, Vinyals and Dean, Distilling the knowledge in a neural network, 2015.
@@ -73,7 +74,7 @@ class Distilled(Network):
         return loss, (nll, (own, states))
 
     def read(self, batch: Batch, states: Sequence[State]) -> tuple['Teachers', tuple[State, ...]]:
-        """Reads a batch with each teacher.
+        """Runs each teacher on a batch.
 
         Args:
             batch: The batch, with `layout.lookback` tokens before the targets, and the teachers' parameters.

@@ -25,15 +25,16 @@ class LanguageModel(abc.ABC):
     """A language model, which defines P(w_t | previous words) over a closed vocabulary of V words.
 
     `score` evaluates the words of a text, and `next_word` returns the distribution after each context. Decoders use a
-    state to read each word only once. `prefill` returns the state after some words, `predict` returns the distribution
-    of the next word, and `advance` returns the state after one more word per stream. `read` combines `advance` and
-    `predict` for many words. A subclass must define `n`, `score_span` and `next_word`. It may override the other
-    methods with faster versions.
+    state, so they read each word only once. `prefill` returns the state after some words, `predict` the distribution
+    of the next word, and `advance` the state after one more word per stream. `read` combines `advance` and `predict`
+    for many words. A subclass must define `n`, `score_span` and `next_word`. It may override the other methods with
+    faster versions.
 
     Attributes:
-        n: The order: each word is predicted from the n - 1 previous words. If None, all previous words are used.
-        vocabulary_size: V. If None (unknown), the range of ids is not checked.
-        vocabulary: The vocabulary, which is set for the model of a `LoadedModel`. Mixtures require equal vocabularies.
+        n: The order. Each word is predicted from the n - 1 previous words, or from all previous words if n is None.
+        vocabulary_size: V; None if unknown, in which case the range of ids is not checked.
+        vocabulary: The vocabulary of a loaded model (`LoadedModel.model`); None for other models. Mixtures require
+            equal vocabularies.
     """
 
     n: int | None
@@ -79,8 +80,8 @@ class LanguageModel(abc.ABC):
         """Returns log P(w | context) of all words, float32, B x V, nats.
 
         Args:
-            contexts_BxN: Word ids in reading order, the most recent word last. Contexts of more than n - 1 words are
-                truncated on the left (unless n is None); shorter ones are padded on the left with rare-word symbols.
+            contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, longer contexts are
+                truncated to the last n - 1 words, and shorter contexts are padded on the left with rare-word symbols.
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
@@ -129,10 +130,10 @@ class LanguageModel(abc.ABC):
         return [log_p_T[line_slice] for line_slice in line_slices]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the n-gram that predicts each word of `span`, counting the word itself.
+        """Returns the length of the n-gram that predicts each word of `span`, including the word itself.
 
-        The default is n for every word, or len(span) for a model without an order. `scoring.score` truncates lengths at
-        the start of a line.
+        The default is n for every word, or len(span) for a model without an order. `scoring.score` limits the lengths
+        to the words of the current line.
         """
         return np.full(len(span), self.n or len(span))
 

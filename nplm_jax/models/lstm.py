@@ -1,7 +1,7 @@
 """A fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
 
-Input products and weight gradients are computed for all words at once; only the recurrence is a scan. Up to rounding,
-the results equal those of a scan over Flax's cell, which takes 1.2 to 1.7 times as long on a CPU
+Input products and weight gradients are computed for all words at once; only the recurrence is a scan. A scan over
+Flax's cell gives the same results up to rounding, but takes 1.2 to 1.7 times as long on a CPU
 (experiments/beyond/recurrent).
 
 Dims: S streams, T words per stream, D inputs, K state size, G = 4K size of the gates i, f, g, o.

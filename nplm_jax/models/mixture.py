@@ -111,7 +111,7 @@ class Mixture(LanguageModel):
         return self._mix(log_p, state.contexts_SxN)
 
     def advance(self, state: MixtureState, ids_S: jax.Array | np.ndarray) -> MixtureState:
-        """See `LanguageModel.advance`. Each model keeps its own state and never reads a context twice."""
+        """See `LanguageModel.advance`. Each model has its own state, so it never reads a context twice."""
         parts = (model.advance(part, ids_S) for model, part in zip(self.models, state.parts))
         words = np.concatenate([state.contexts_SxN, np.asarray(ids_S)[:, None]], axis=1)
         return MixtureState(words[:, 1:], tuple(parts))
@@ -149,7 +149,7 @@ class CachedScores(LanguageModel):
         Args:
             model: The model.
             scores: Scores that are already known.
-            scored: A callback that is called with the number of words scored in each step.
+            scored: A callback that receives the number of words scored in each step.
         """
         self._model, self._scored, self.n = model, scored, model.n
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
@@ -204,7 +204,7 @@ class CachedScores(LanguageModel):
 
 
 def check_models(models: Sequence[LanguageModel]) -> None:
-    """Raises BadInput unless all values are language models whose known vocabularies are equal.
+    """Raises BadInput unless all values are language models and all known vocabularies are equal.
 
     Args:
         models: One or more models. Models of this package have a `vocabulary_size`, and the model of a `LoadedModel`

@@ -86,7 +86,7 @@ class Network:
         starts_SxL: jax.Array | None = None,
         e_SxLxM: jax.Array | None = None,
     ) -> BodyOutput:
-        """Computes the features that the output layer multiplies. See `Body.features`.
+        """Computes the features for the output layer. See `Body.features`.
 
         Args:
             params: The parameters.
@@ -129,7 +129,7 @@ class Network:
 
         Returns:
             (loss, (nll, state)): the loss, the mean NLL and the state after the batch. The loss and the NLL are in nats
-            per word. The NLL is exact or an estimate.
+            per word. The NLL is exact or estimated, depending on the output layer.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
         allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one per token after the lookback'

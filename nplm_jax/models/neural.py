@@ -102,7 +102,7 @@ class NeuralLanguageModel(LanguageModel):
 
     @functools.cached_property
     def params(self) -> Params:
-        """The complete parameters on one device, for all methods except those that score spans."""
+        """The complete parameters on one device, used by all methods except span scoring."""
         full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
@@ -193,7 +193,8 @@ class NeuralLanguageModel(LanguageModel):
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
     """Returns the number of blocks of LENGTH_MULTIPLE words in each line, and the scoring order of non-empty lines.
 
-    Lines are ordered by their number of blocks. Among lines with the same number, equal prefixes are adjacent.
+    Lines are ordered by their number of blocks. Among lines with the same number, lines with a common prefix are
+    adjacent.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)

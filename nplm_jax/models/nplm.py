@@ -35,7 +35,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
         y_BxV, float32. The softmax of a row is the paper's P(w | context).
 
     Raises:
-        BadInput: The arrays are not those of the paper's network, or the contexts are not a matrix.
+        BadInput: The arrays are not the parameters of the paper's network, or the contexts are not a matrix.
 
     References:
         The paper's equation 1, section 2.

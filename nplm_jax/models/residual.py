@@ -1,9 +1,10 @@
 """A residual network over a window of words and scaled sums of earlier words, with optionally tied embeddings.
 
 x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the features of the n-1 words before the
-window, divided by sqrt(n-1); s_1 is that of the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
-z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)), or b + U norm(z_L) untied.
-norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm has its own g.
+window, divided by sqrt(n-1); s_1 is the sum over the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
+z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)) with weight tying, and
+y = b + U norm(z_L) without it. norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm
+has its own g.
 
 The network reads parallel streams, so it gathers the features of each word once instead of once per window.
 
@@ -132,7 +133,7 @@ class Residual(StreamBody):
         """
 
         def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
-            """Zeroes the values `distance` words before words `last`, `last + 1`, ... that lie in another line."""
+            """Zeroes values of words that lie `distance` words before word `last`, `last + 1`, ... in another line."""
             if ages_SxL is None:
                 return values_SxIxM
             return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)

@@ -1,6 +1,6 @@
 """Transformer-N: the paper's concatenation of the last n-1 words as the input of a Transformer.
 
-z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers are those of `transformer`.
+z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers are the same as in `transformer`.
 
 Dims: M features per word (m), N words of x (n-1), P = N * M, S streams, T words per stream.
 

@@ -1,6 +1,7 @@
 """Safetensors files with a checksum, read as memory-mapped arrays.
 
-The SHA-256 checksum covers the header and the data. It is stored in the header's metadata and set to zeros for hashing.
+The SHA-256 checksum is stored in the header's metadata. It covers the data and the header, with zeros in place of the
+checksum.
 """
 
 import hashlib

@@ -5,8 +5,8 @@ the form `log10 p<TAB>words<TAB>log10 b`, and `\end\`. Lines before the header t
 of -99 or less means probability zero.
 
 The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`; see
-`sentence_marks.split`. Other toolkits require both marks, so they are also written, with probability zero, if the
-vocabulary has no paragraph mark.
+`sentence_marks.split`. If the vocabulary has no paragraph mark, both marks are written with probability zero, because
+other toolkits require them.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         n-grams, or if `<s>` has a back-off weight. They then keep the file's probabilities.
 
     Raises:
-        BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
+        BadInput: The text is malformed; a section and the header have different numbers of n-grams; an n-gram is
             repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order below; or
             a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message names the
             file and the line.
@@ -135,7 +135,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """The line number, word ids, log10 P and log10 back-off weight of each n-gram of a block of one order."""
+    """The n-grams of one order in a block: their line numbers, word ids, log10 P and log10 back-off weights."""
 
     lines: np.ndarray
     ids_KxI: np.ndarray
@@ -144,7 +144,7 @@ class _Block(NamedTuple):
 
 
 def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
-    """Yields, block by block in file order, the order of the n-grams and a function that returns them.
+    """Yields the order of the n-grams in each block of the file, and a function that returns these n-grams.
 
     Args:
         path: The file.
@@ -164,7 +164,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         lines: list[int] = []
         rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
-            # Reads at most one more field than the longest valid line has.
+            # Read at most one field more than the longest valid line contains.
             fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
             if 0 < order < len(fields) < order + 3:
                 lines.append(number)
@@ -285,7 +285,7 @@ def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[Ba
         weighs = words[word] == sentence_marks.BEGIN and any(log_b[word] != 0 for log_b in model.log_b[:1])
         is_kept_V[word] = begins or weighs or any((longer % size == word).any() for longer in keys[1:])
     if not is_kept_V.all():
-        # A removed mark gets the id of the word before it, so `renumber` merges them and keeps the values of that word.
+        # A removed mark gets the id of the word before it. `renumber` merges the two and keeps the values of the word.
         model, words = renumber(model, np.cumsum(is_kept_V) - 1), [*itertools.compress(words, is_kept_V)]
     return model, Vocabulary(tuple(words), (0,) * len(words))
 

@@ -99,7 +99,7 @@ def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
             n-grams. A merged n-gram keeps log p and log b of the first original n-gram.
     """
     size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
-    nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
+    nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new n-gram
     for k in range(1, model.n + 1):
         packed = nodes[model.table.prefixes(k)] * new_size + new_ids_V[model.table.keys[k - 1] % size]
         packed, indices, nodes = np.unique(packed, return_index=True, return_inverse=True)

@@ -31,8 +31,8 @@ class ClassNgram(LanguageModel):
 
     The class n-gram is a modified Kneser-Ney model over class ids. P(w | class) is the relative frequency in training
     with an absolute discount of D = n1 / (n1 + 2 n2) on the word counts. The freed mass is spread evenly over the words
-    that do not occur in training. These words belong to every class, because a single class for each would cost 5 nats
-    per occurrence. Their class in classes_V matters only in contexts.
+    that do not occur in training. These words belong to every class, because assigning each to a single class would
+    cost 5 nats per occurrence. Their classes in classes_V are used only in contexts.
 
     Attributes:
         classes_V: The class of each word, int64.
@@ -97,7 +97,7 @@ class ClassNgram(LanguageModel):
         return log_p_BxV.astype(np.float32)
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.matched_lengths`. The lengths are those of class n-grams."""
+        """See `LanguageModel.matched_lengths`. Returns the lengths of class n-grams."""
         return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
 
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
@@ -107,12 +107,12 @@ class ClassNgram(LanguageModel):
 
 
 def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
-    """Converts a back-off model to another vocabulary, for mixtures with models of that vocabulary.
+    """Converts a back-off model to another vocabulary, so that it can be mixed with models of that vocabulary.
 
-    Words in both vocabularies keep their probabilities. Words only in the outer vocabulary, together with its rare-word
-    symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also receives the
-    probabilities of all words only in the inner vocabulary. In contexts, words only in the outer vocabulary are read as
-    the inner rare-word symbol. The inner words thus act as classes, and <rare> belongs to several of them.
+    Words in both vocabularies keep their probabilities. The inner rare-word symbol (`<unk>`) divides its probability
+    equally among the words that are only in the outer vocabulary and the outer rare-word symbol. The latter also
+    receives the probabilities of all words that are only in the inner vocabulary. In contexts, words that are only in
+    the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can belong to several of them.
 
     Args:
         inner: The model.
@@ -137,8 +137,8 @@ def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
 def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
     """Finds word classes with the exchange algorithm, which moves one word at a time to its best class.
 
-    Each move increases the likelihood of the class bigram model. Initially, each of the most frequent words has its own
-    class, and all other words share the last class. Each pass visits the training words from the most to the least
+    Each move increases the likelihood of the class bigram model. Initially, each of the most frequent words is a class
+    by itself, and all other words share the last class. Each pass visits the training words from the most to the least
     frequent. Words that do not occur in training are assigned to the class with the most words that occur once.
 
     Args:

@@ -108,7 +108,7 @@ class NgramTable:
         return nodes
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
-        """Returns the nodes of the last 0..n-1 words of each context; missing words are the rare-word symbol."""
+        """Returns the nodes of the last 0..n-1 words of each context; the rare-word symbol replaces missing words."""
         words_BxN = last_words(check_contexts(contexts_BxN, self.vocabulary_size), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
@@ -214,7 +214,7 @@ def count(
             keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput('n', f'must be 1 or more, and the number of words too, not {len(span)}', value=n)
+        raise BadInput('n', f'must be 1 or more, with at least one word to count, not {len(span)} words', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
         raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack into 64 bits')

@@ -1,4 +1,4 @@
-"""Entropy pruning of back-off models, which removes n-grams whose back-off probability is nearly the same.
+"""Entropy pruning of back-off models, which removes n-grams that are predicted nearly as well by backing off.
 
 Removing an n-gram h w changes P(w | h), and changes the back-off weight of h from b to b'. The relative entropy between
 the original and the pruned model is
@@ -60,7 +60,7 @@ def prune(
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
-            problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
+            problem = 'requires probabilities that sum to one; in a model with a limited vocabulary, they do not'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
@@ -76,7 +76,7 @@ def prune(
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
-    """Computes P(h) of the contexts of each order from 2 on with the model, like SRILM's `ngram -prune`.
+    """Computes P(h) for the contexts of orders 2 and above with the model, like SRILM's `ngram -prune`.
 
     Counts give better estimates (`kneser_ney.context_probabilities`).
 

@@ -152,7 +152,7 @@ class Interpolated(Estimator):
     def check(self) -> None:
         """See `Component.check`. Also rejects all orders except 3."""
         super().check()
-        require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
+        require(self.n == 3, 'model.n', self.n, 'must be 3, because the interpolated model is a trigram')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`."""

@@ -59,8 +59,8 @@ def fit(
     context of p2 does not occur, p1 replaces p2. All four components, and thus their mixture, sum to one for every
     context. Bins without validation words get the weights estimated by EM on all validation words together.
 
-    Deviation: the paper does not say what replaces p3. A value of zero would lose probability mass and bias every
-    mixture. On Brown, it gives perplexities of 346.5 (valid) and 317.2 (test). This model gives 344.0 and 315.2.
+    Deviation: the paper does not say which estimate replaces p3. A value of zero would lose probability mass and bias
+    every mixture. On Brown, it gives perplexities of 346.5 (valid) and 317.2 (test). This model gives 344.0 and 315.2.
 
     Returns:
         The mixture. Its `weights_QxM` are a(q), four weights per bin; its `bins` can be reused by other mixtures.

@@ -34,9 +34,9 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
     line, `<text>` never occurs and is not one of these words.
 
     Deviation: the paper does not mention min_count. A value of 2 is the default of SRILM, the toolkit used in the
-    paper, and reproduces the paper's pattern (no gain from n = 3 to 5). With min_count=1, back-off gets worse as n
-    grows, because D is nearly 1 and an n-gram with a count of 1 keeps less probability than its shorter context would
-    give.
+    paper. It reproduces the paper's finding that n = 5 is no better than n = 3. With min_count=1, the perplexity rises
+    with n. The reason is that D is nearly 1, so an n-gram with a count of 1 is less probable than after its shorter
+    context.
 
     Args:
         counts: The n-grams of the training words.
@@ -135,7 +135,7 @@ def _prune_entropy(
 
 
 def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
-    """Computes P(h) of the contexts of each order from 2 on, for entropy pruning.
+    """Computes P(h) for the contexts of orders 2 and above, for entropy pruning.
 
     P(h) is the discounted relative frequency of h in training. SRILM uses the product of the model's probabilities, but
     the lower orders of Kneser-Ney do not estimate frequencies (Chelba et al., 2010). The relative frequency without a
@@ -162,8 +162,8 @@ def _estimate_orders(
     Args:
         counts: The n-grams.
         unigrams_V: P(w).
-        estimate_block: Takes a block, its order, and p of each n-gram without its first word. Returns p of the n-grams
-            and b of the contexts.
+        estimate_block: A function of a block, its order, and p of each n-gram without its first word. It returns p of
+            the n-grams and b of the contexts.
     """
     scratch, table = counts.scratch, counts.table
     with np.errstate(divide='ignore'):
@@ -188,8 +188,8 @@ def _estimate_orders(
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     """Returns the counts of the highest order, and, for lower orders, the number of distinct words before each n-gram.
 
-    N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. A line that is scored alone
-    is predicted from these n-grams, and in a stream only a few different words precede the mark.
+    N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. These n-grams predict the
+    lines that are scored separately, and in a stream only a few distinct words precede the mark.
     """
     begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
     scratch, dtype = counts.scratch, counts.counts[0].dtype.type
@@ -213,7 +213,7 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
 
     Args:
         adjusted: The adjusted counts of every order.
-        is_modified: True for the three discounts of Chen & Goodman, False for the single one of Kneser & Ney.
+        is_modified: True for the three discounts of Chen & Goodman, False for the single discount of Kneser & Ney.
     """
     discounts, failed_orders = [], []
     for k, c in enumerate(adjusted, start=1):

@@ -1,7 +1,7 @@
 """Sentence mode as in KenLM's lmplz and query, where n-grams stay within a line and `</s>` is predicted.
 
-The paragraph mark `<p>` serves as both `</s>` and `<s>`. It ends a line and is predicted, and the next line begins
-after it. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
+The paragraph mark `<p>` serves as both `</s>` and `<s>`. As `</s>`, it ends a line and is predicted. As `<s>`, it
+precedes the next line. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
 """
 
 import dataclasses

@@ -44,7 +44,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
     is_kept = [np.ones(table.size(1), bool)]
     is_kept += [counts.counts[k - 1] > thresholds[k - 1] for k in range(2, table.n + 1)]
     for k in range(table.n, 2, -1):
-        # A context may have a smaller count than an n-gram that extends it, because words before the span do not count.
+        # A context may have a smaller count than an n-gram that extends it: words before the span are not counted.
         for block in table.blocks(k, counts.scratch.block):
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)

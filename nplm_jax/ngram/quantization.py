@@ -35,8 +35,8 @@ class QuantizedArray:
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
         """Sorts the numbers of an array into equally full bins and replaces each number with the mean of its bin.
 
-        -inf and the smallest number stay exact. All numbers stay exact if there are at most 2**22 of them with fewer
-        distinct values than codes.
+        -inf and the smallest number stay exact. All numbers stay exact if the array has at most 2**22 elements and
+        fewer distinct values than codes.
 
         References:
             Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
@@ -76,7 +76,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
     """Quantizes log p above order 1 to 8 or 16 bits and recomputes the back-off weights.
 
     An order stays exact if the words after one of its contexts have a total probability of one, because no back-off
-    weight can compensate for their rounding. This happens in unsmoothed models and for vocabularies of a few dozen
+    weight can compensate for the rounding. This happens in unsmoothed models and with vocabularies of a few dozen
     words.
 
     Args:
@@ -97,7 +97,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
 
 def compact(model: BackoffModel) -> BackoffModel:
-    """Compresses a model with seven digits. log b becomes float32, and log p becomes codes if it has few values."""
+    """Compresses a model whose numbers have seven digits. log b becomes float32, and log p becomes codes if smaller."""
     log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
     return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 
@@ -120,8 +120,8 @@ def _normalize(
 ) -> np.ndarray:
     """Computes log b of the contexts of the next order such that its probabilities sum to one. float32.
 
-    If rounding to the nearest value leaves too little mass for words that do not follow a context, values are rounded
-    down.
+    If rounding to the nearest value leaves too little mass for words that do not follow a context, the probabilities
+    after this context are rounded down.
 
     Args:
         lower: The model of the lower orders.

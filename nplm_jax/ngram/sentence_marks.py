@@ -31,10 +31,10 @@ def check_words(key: str, vocabulary: Vocabulary) -> None:
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
     """Renames `<p>` to `</s>` and adds `<s>` as the last word.
 
-    `nplm score` predicts a line after `<p>` preceded by unknown words. The n-grams that begin with `<s>` get the
-    probabilities after this context. `<s>` itself has probability zero. No other probability changes. If any n-gram
-    continues across `<p>`, other words still follow `</s>`. Bigram models and models estimated line by line have no
-    such n-grams and thus the same n-grams as lmplz.
+    `nplm score` predicts a line from a context of unknown words followed by `<p>`. The n-grams that begin with `<s>`
+    therefore get the probabilities after this context. `<s>` itself has probability zero. No other probability changes.
+    If any n-gram continues across `<p>`, other words still follow `</s>`. In bigram models and models estimated line by
+    line, no n-gram does, so they contain the same n-grams as models of lmplz.
 
     Args:
         model: A model.

@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
     Attributes:
         n: The highest order.
-        vocabulary_size: |V|. In windows, this id pads positions before the first and after the last word.
+        vocabulary_size: |V|. In windows, it is the padding id for positions before the first and after the last word.
         early: The first bigram of each of the first n-1 windows, int64. The n-grams of order k that start at positions
             0..n-k-1 end before the first counted word.
         bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
@@ -99,7 +99,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # chunks and ranges are smaller than a block, because several run at once
+    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges run at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:

@@ -18,13 +18,13 @@ from nplm_jax.ngram.scratch import Scratch
 
 @dataclasses.dataclass
 class _Member:
-    """A member of the mixture, and its n-grams of the last mixed order.
+    """A component model of the mixture, with its n-grams of the highest order that has been mixed.
 
     Attributes:
         model: The model.
-        union: For each n-gram of the model, its node in the mixture; increasing.
-        nodes: For each n-gram of the mixture, its node in the model, or -1.
-        log_p: For each n-gram of the mixture, log P according to the model, nats.
+        union: The node in the mixture of each n-gram of the model, in increasing order.
+        nodes: The node in the model of each n-gram of the mixture, or -1.
+        log_p: log P of each n-gram of the mixture according to the model, nats.
     """
 
     model: BackoffModel

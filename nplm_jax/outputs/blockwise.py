@@ -42,8 +42,9 @@ def blockwise_cross_entropy(
 ) -> Array:
     """Computes the mean of -log P(target) and its gradients, `block_size` examples at a time.
 
-    The loss, and its gradients with respect to weights, inputs and b, equal those of the mean `softmax.cross_entropy`.
-    Each block takes three matrix products. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target). Then
+    The loss and its gradients with respect to weights, inputs and b are the same as for the mean of
+    `softmax.cross_entropy`. Each block requires three matrix products. Let E = exp(y - max y), s = sum_v E_v and
+    G = E - s * onehot(target). Then
     dNLL/dy = G / s, dNLL/d input = W^T G / s and dNLL/dW = G (input / s)^T. The factor 1 / s multiplies the small input
     instead of the large G.
 

@@ -47,7 +47,7 @@ class TreeSoftmax(ExactSparseLayer):
         return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """See `OutputLayer.num_rows`. There is one row per node, but there are at least V rows."""
+        """See `OutputLayer.num_rows`. Returns the number of nodes, but at least V."""
         return max(self.nodes.num_nodes, vocabulary_size)
 
     def init(

@@ -1,7 +1,7 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), exactly normalized.
 
 The H most frequent words (the shortlist) are classes of one word each. The other words, in order of decreasing
-frequency, form G classes of L words; the last class may have fewer.
+frequency, form G classes of L words; the last class may be smaller.
 
 Dims: V vocabulary, B batch, T = H + G classes.
 """

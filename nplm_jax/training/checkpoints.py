@@ -136,7 +136,7 @@ class CheckpointStore:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example on a full disk)
-            # Reopen the manager, which keeps the errors of its threads and would raise another one in a later save.
+            # Reopen the manager, which keeps the errors of its threads and would raise another error in a later save.
             self._close_manager()
             self._manager = self._open()
             cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]

@@ -84,7 +84,7 @@ def mix(decay: Any, old: Any, new: Any) -> Any:
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
     """Adds updates that are structured like the result of `row_gradients`. Updates of repeated rows accumulate.
 
-    Each table is updated by a single scatter, because XLA may copy the whole table before a second one.
+    Each table is updated by a single scatter, because XLA may copy the whole table before a second scatter.
     """
 
     def add(name: str) -> Any:

@@ -1,9 +1,9 @@
 """Floating-point operations (FLOPs) of an update, counted from its traced program.
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
-forward pass, and one for the gradient of each factor. As in the literature, only products count: matrix products,
-convolutions, and elementwise products whose only use is a sum, such as the scores of gathered rows. The count includes
-padding, such as the examples that fill the last block.
+forward pass, and one for the gradient of each factor. As in the literature, only products are counted. These are matrix
+products, convolutions, and elementwise products whose only use is a sum, such as the scores of gathered rows. The count
+includes padding, such as the examples that fill the last block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
@@ -81,8 +81,8 @@ def _update(program: Program, state: TrainState, positions_SxT: jax.Array, input
 def product_flops(jaxpr: Jaxpr) -> int:
     """Counts the operations of all products in a traced function.
 
-    The body of a scan counts once per iteration, and the body of a loop of unknown length once. For a conditional, only
-    the most expensive branch counts.
+    The body of a scan is counted once per iteration, and the body of a loop of unknown length is counted once. For a
+    conditional, only the most expensive branch is counted.
     """
     total, products = 0, set()
     uses = collections.Counter(id(x) for eqn in jaxpr.eqns for x in eqn.invars)

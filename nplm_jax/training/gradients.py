@@ -105,7 +105,7 @@ def sparse_view(
 ) -> View:
     """Returns the table rows that a sparse loss reads, and the other parameters, on every device.
 
-    The rows of C are those of the input tokens.
+    The rows of C are the embeddings of the input tokens.
     """
     ids_SxL = batch.recent(network.body.layout.lookback).ids_SxL
     tables = network.tables.words

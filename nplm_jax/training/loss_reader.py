@@ -55,7 +55,7 @@ class LossReader:
         return self.read(progress, 0 if wait or seconds is not None else 1, seconds)
 
     def read(self, progress: Progress, keep: int = 0, seconds: float | None = None) -> Progress:
-        """Reads and reports the losses of all chunks but the last `keep`. Returns the progress with updated times."""
+        """Reads and reports the losses of all chunks except the last `keep`. Returns the progress with new times."""
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
             nll_S = jax.device_get(losses)

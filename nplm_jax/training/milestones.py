@@ -14,12 +14,12 @@ class Progress:
         best_step: The update with the best validation NLL.
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
-        evaluations_since_best: The number of validations since the best one.
-        seconds: The wall time of the run, summed over all starts. Each start counts up to its last checkpoint.
+        evaluations_since_best: The number of validations since the best validation.
+        seconds: The wall time of the run in seconds, without the time after the last checkpoint before an interruption.
         train_seconds: The part of `seconds` spent in updates, including compilation.
         finished: Whether training is over.
-        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite before
-            or without these steps.
+        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite if neither
+            has been applied.
     """
 
     step: int = 0

@@ -18,7 +18,7 @@ from nplm_jax.training.transformations import HIDDEN, TABLES, VECTORS
 
 Hyperparams: TypeAlias = Mapping[str, Any]  # field of a rule -> traced value
 Transformation: TypeAlias = optax.GradientTransformation
-_MIN_DECAY = 1e-5  # relative decay per update above which float32 rounding changes it by less than 1%
+_MIN_DECAY = 1e-5  # above this relative decay per update, float32 rounding changes the decay by less than 1%
 
 
 class Rule(Component, abc.ABC):
@@ -262,7 +262,8 @@ class Optimizer:
     def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
         """Returns the traced values for an update. The weight decay of several updates may be applied at once.
 
-        The paper's update of one word multiplies weights by 1 - 1e-7, which float32 cannot represent accurately.
+        With a batch size of 1, as in the paper, each update multiplies the weights by 1 - 1e-7, which float32 cannot
+        represent accurately.
         """
         hyperparams: Hyperparams = state.hyperparams
         if not (self.rule.updates_rows and 'decay' in hyperparams):

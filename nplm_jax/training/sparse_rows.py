@@ -54,7 +54,7 @@ def row_gradients(
         params: The parameters.
         network: The network.
         sharding: The sharding of the parameters and the batch.
-        sums_rows: Whether to sum the gradients of repeated rows; otherwise a row that is gathered twice occurs twice.
+        sums_rows: Whether to sum the gradients of repeated rows. If not, a row that is gathered twice occurs twice.
 
     Returns:
         The gradients, R x D for each table; and table name -> the indices of the R rows, int32, or `slice(None)` for a

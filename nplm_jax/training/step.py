@@ -1,6 +1,6 @@
 """Single updates and chunks of updates, as pure functions of a training state.
 
-Dims: S streams, T targets per stream, V vocabulary; S also counts the updates of a chunk, T the words of the corpus.
+Dims: S streams or updates of a chunk, T targets per stream or words of the corpus, V vocabulary.
 """
 
 import dataclasses

@@ -13,8 +13,8 @@ _SECONDS = 1.0  # approximate time between exchanges of signals
 class StopSignal:
     """A stop signal shared by all processes. Processes exchange received signals about once a second.
 
-    An exchange blocks. At each exchange, the processes agree on the number of chunks until the next exchange. A single
-    process checks for signals before every chunk.
+    Each exchange waits for all processes, which also agree on the number of chunks until the next exchange. A run with
+    a single process checks for signals before every chunk.
     """
 
     def __init__(self, interrupted: Callable[[], int]) -> None:

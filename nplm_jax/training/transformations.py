@@ -1,6 +1,7 @@
 """Optax transformations: weight decay, learning rate, row-wise second moments, and clipping.
 
-Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (others).
+Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (other
+vectors).
 """
 
 import types

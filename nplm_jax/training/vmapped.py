@@ -28,12 +28,13 @@ RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one
 
 
 def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Trains several runs like `train.fit`, but executes the updates of all runs at the same step in one program.
+    """Trains several runs like `train.fit`, with a single program for the updates of all runs at the same step.
 
-    Each run resumes from its own checkpoint, and runs at the lowest step advance first. A stop signal stops all runs.
+    Each run resumes from its own checkpoint, and the runs with the fewest updates advance first. A stop signal stops
+    all runs.
 
     Returns:
-        For each run, its result, or the BadInput, NonFiniteError or Interrupted that ended it.
+        The result of each run, or the exception that ended it (BadInput, NonFiniteError or Interrupted).
     """
     outcomes: dict[int, Trained | Exception] = {}
     chunks: dict[int, Chunk] = {}  # the next chunk of each run
@@ -104,7 +105,8 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
 def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:
     """Concatenates the words of all runs. Returns the array and the start of each run in it.
 
-    Runs on the same corpus share one array (`Dataset.device_tokens_T`); runs that read a mapped file have their own.
+    Runs on the same corpus share one array (`Dataset.device_tokens_T`). Runs that read a mapped file have separate
+    arrays.
 
     Args:
         tokens: The words of each run.

@@ -1,6 +1,6 @@
 """Sources of training words: the corpus on the device, or a memory-mapped file read chunk by chunk.
 
-The order of the words is a pure function of (seed, epoch, update) in both cases.
+In both cases, the order of the words depends only on the seed, the epoch and the update.
 
 Dims: T words of the corpus, L words read together, N context words, P target words.
 """

@@ -1,6 +1,6 @@
-"""Small trainings of every kind end where the golden record says, to the rounding of sums; see tools/golden/record.py.
+"""Small trainings of every kind reproduce the golden record up to rounding; see tools/golden/record.py.
 
-`python -m tools.golden.record --compare=tools/golden/golden.json` compares bit for bit.
+`python -m tools.golden.record --compare=tools/golden/golden.json` compares the results bit for bit.
 """
 
 import copy
@@ -18,25 +18,25 @@ from tools.golden import record
 
 GOLDEN = json.loads(record.RECORD.read_text(encoding='utf-8'))
 PERPLEXITY = {'float32': 1e-3, 'bfloat16': 2e-2}  # relative
-WEIGHT = {'float32': 5e-3, 'bfloat16': 2e-2}  # absolute, of a mixture; of log-probabilities the first
+WEIGHT = {'float32': 5e-3, 'bfloat16': 2e-2}  # absolute; the first also for log P
 
 
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> None:
     if jax.default_backend() != 'cpu':
-        pytest.skip('the record is of a CPU; float32 products of other devices may have fewer bits')
+        pytest.skip('the record was made on a CPU; float32 products on other devices may have fewer bits')
 
 
 def near(values: Any, weight: float = WEIGHT['float32'], **within: float) -> Any:
-    """These values, nested as they are, with tolerances for every float.
+    """Adds a tolerance to every float in nested values.
 
     Args:
-        values: of JSON.
-        weight: the absolute tolerance of the weights of a mixture.
-        **within: `rel` and `abs` of pytest.approx.
+        values: JSON values.
+        weight: The absolute tolerance for the weights of a mixture.
+        **within: The arguments `rel` and `abs` of pytest.approx.
 
     Returns:
-        what is equal to values that are as near.
+        Nested values that compare equal to values within the tolerances.
     """
     if isinstance(values, dict):
         own = {'weights': {'rel': 0, 'abs': weight}}
@@ -47,12 +47,12 @@ def near(values: Any, weight: float = WEIGHT['float32'], **within: float) -> Any
 
 
 def check(found: Mapping[str, Any], recorded: Mapping[str, Any], precision: str = 'float32') -> None:
-    """Fails where a case's record is not near the one made before.
+    """Checks that the new record of a case is close to the earlier record.
 
     Args:
-        found: the record made now.
-        recorded: the one made before.
-        precision: that of the products with |V| in training.
+        found: The new record.
+        recorded: The earlier record.
+        precision: The precision of products over |V| in training.
     """
     exact = ('vocabulary', 'words', 'impossible_words', 'updates')
     assert {key: found.get(key) for key in exact} == {key: recorded.get(key) for key in exact}
@@ -126,4 +126,4 @@ def test_the_last_bit_is_noticed() -> None:
     check(changed, recorded)
     arrays, perplexity = record.differences(changed, recorded)
     assert arrays.startswith('arrays: ') and arrays.endswith(': float32[8]')
-    assert numbers(perplexity)[-3:] == ['1', '3', '1.5e-16']  # of so many places so many differ, at most by this
+    assert numbers(perplexity)[-3:] == ['1', '3', '1.5e-16']  # 1 of 3 values, by this relative difference

@@ -1,4 +1,4 @@
-"""Every program that a run executes lowers for GPUs and TPUs, on a machine that has neither."""
+"""Every program of a run can be lowered for GPUs and TPUs on a machine without them."""
 
 import functools
 import itertools
@@ -29,7 +29,7 @@ OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'model.bptt_length': 4, 'train.epochs': 9}
 SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'train.unigram_bias': False, 'model.heads': 1}
 KINDS = {family: KINDS_OF_OUTPUT for family in NETWORKS}
-WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
+WITH_ALL = ('nplm', 'lstm')  # a window, and a body with a state
 
 HALF = [(family, 'full bfloat16') for family in WITH_ALL]
 
@@ -40,7 +40,7 @@ def name_of(changes):
 
 @pytest.fixture
 def no_cpu(monkeypatch):
-    """What a function does on a CPU alone is left out."""
+    """Disables the code that runs only on CPUs."""
     monkeypatch.setattr(MeshSharding, 'platform', 'gpu')
 
 
@@ -50,7 +50,7 @@ def run_of(changes):
 
 
 def lower(function, *arguments, static=()):
-    """Traces a function anew, and returns the text of one program for all platforms."""
+    """Traces a function again, and returns the text of a single program for all platforms."""
     traced = jax.jit(lambda *arguments: function(*arguments), static_argnums=static).trace(*arguments)
     return traced.lower(lowering_platforms=PLATFORMS).as_text()
 
@@ -62,7 +62,7 @@ def lower_updates(run):
 
 
 def products(text):
-    """Returns of the matrix products of a program the type of their factors, and whether they are exact."""
+    """Returns, for each matrix product of a program, the type of its factors and whether it is exact."""
     found = re.findall(r'stablehlo.dot_general .*? : \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text)
     lines = [line for line in text.splitlines() if 'stablehlo.dot_general' in line]
     assert len(found) == len(lines)
@@ -70,7 +70,7 @@ def products(text):
 
 
 def check_types(text, precision='float32'):
-    """Checks that nothing is computed in more bits than float32, and in fewer only where it was chosen."""
+    """Checks that nothing has more bits than float32, and that lower precision is used only where it was chosen."""
     assert 'f64' not in text and ('bf16' in text) == (precision == 'bfloat16')
 
 
@@ -85,7 +85,7 @@ def check_types(text, precision='float32'):
 def test_updates_lower_for_every_platform_as_one_loop(family, output):
     run = run_of({**OUTPUTS[output], 'model.family': family})
     text = lower_updates(run)
-    # The loop over the updates ends at their number.
+    # The loop over updates ends at their number.
     assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
     check_types(text, OUTPUTS[output].get('output.precision'))
     has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
@@ -95,7 +95,7 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
 @pytest.mark.usefixtures('no_cpu')
 @pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
 def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family):
-    """A call of a library that one platform alone has, such as LAPACK, would be a custom call."""
+    """A call of a library that exists on only one platform, such as LAPACK, would be a custom call."""
     for kind in KINDS_OF_OUTPUT:
         run = run_of({'model.family': family, 'output.kind': kind, 'model.precision': 'bfloat16'})
         body, extras = run.program.network.body, run.inputs.extras
@@ -118,7 +118,7 @@ def test_updates_multiply_float32_in_float32_on_every_platform_and_leave_bfloat1
     )
     assert of_float32 and {exact for _, exact in of_float32} == {True}
     assert ('bf16', False) in of_halves and ('bf16', True) not in of_halves
-    with jax.default_matmul_precision('tensorfloat32'):  # the user's choice is left
+    with jax.default_matmul_precision('tensorfloat32'):  # the user's choice is not changed
         text = lower_updates(run_of({'model.family': family, 'output.kind': kind}))
     assert products(text) == {('f32', False)}
 
@@ -149,7 +149,7 @@ def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
     text = lower(neural._read_stream.__wrapped__, network, params, *blocks, None, static=(0,))
     assert 'tensor<5x3xf32>' in text
     check_types(text)
-    # An accelerator would round to fewer bits unless it is told not to.
+    # An accelerator would round to fewer bits by default.
     assert 'DEFAULT' not in text and 'HIGHEST' in text
 
 
@@ -170,7 +170,7 @@ def test_runs_that_train_together_lower_for_every_platform():
 @pytest.mark.eight_devices
 @pytest.mark.parametrize(
     'output,data,model',
-    # A mesh of both axes for every output layer; the others, which divide less, for one layer of each way to gather.
+    # A mesh with both axes for every output layer; other meshes for one layer of each way to gather rows.
     [(output, 4, 2) for output in OUTPUTS]
     + [(output, *mesh) for output, mesh in itertools.product(('full', 'sampled', 'two_level'), [(8, 1), (1, 8)])],
 )
@@ -181,5 +181,5 @@ def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
     assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
     assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
     check_types(text, OUTPUTS[output].get('output.precision'))
-    # Of the output matrices a device holds its share of the words, padded to the mesh.
+    # Each device holds its share of the words of the output matrices, padded for the mesh.
     assert f'tensor<{-(-V // model) * model}x5xf32>' in text

@@ -1,4 +1,4 @@
-"""The documentation's blocks of commands and of Python run as they are printed, in the world of small_world.py."""
+"""The documentation's blocks of shell commands and Python code run as printed, in the world of small_world.py."""
 
 import importlib.util
 import re
@@ -15,7 +15,7 @@ PAGES = [
     *sorted(ROOT.glob('docs/[a-z]*/*.md')),
 ]
 SCRIPTS_PAGE = ROOT / 'docs' / 'howto' / 'chinese_japanese_thai.md'
-# Commands that are not run, by what stands in them, and why.
+# Text in commands that are not run -> the reason.
 NOT_RUN = {
     'pip install': 'installs',
     'cyclonedx-py': 'is not installed',
@@ -32,14 +32,14 @@ NOT_RUN = {
     '--launcher=local --jobs=4': 'needs a server',
     'experiments.cost.accelerator.race': 'needs an accelerator',
 }
-# The small corpus has no word outside its vocabulary: tests/unit/apps/spelling/spell_test.py runs these.
+# The small corpus has no word outside its vocabulary; tests/unit/apps/spelling/spell_test.py runs these commands.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
-# tests/unit/apps/export/onnx_graph_test.py runs this loop on the graphs that it exports.
+# tests/unit/apps/export/onnx_graph_test.py runs this loop with exported graphs.
 NOT_RUN['onnxruntime.InferenceSession'] = 'needs an exported graph'
 NOT_RUN['nplm_from_scratch'] = 'tests/nightly/docs/from_scratch_test.py runs it'
-# Commands that stand in .ci/run as they are printed.
+# Commands that .ci/run contains as printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')
-# Commands that need an optional package: they run where it is installed, which .ci/run sees to.
+# Commands that need an optional package. They run if it is installed, as it is by .ci/run.
 OPTIONAL = {
     'nplm explore': 'nicegui',
     '--to=hf': 'safetensors',
@@ -49,13 +49,13 @@ OPTIONAL = {
     '--tune': 'rapidfuzz',
 }
 
-FILES = re.compile(r'^`(\w+\.py)`:\n\n```python\n(.*?)^```', re.DOTALL | re.MULTILINE)  # that a page prints
-PROMPT = re.compile(r'^\$ (.*\n)', re.MULTILINE)  # a command in a block that shows what it prints
+FILES = re.compile(r'^`(\w+\.py)`:\n\n```python\n(.*?)^```', re.DOTALL | re.MULTILINE)  # printed on a page
+PROMPT = re.compile(r'^\$ (.*\n)', re.MULTILINE)  # a command in a block that also shows its output
 SERVE = '--no_browser --port=0 > address & until grep -q http address; do kill -0 $!; sleep 0.2; done; kill $!'
 
 
 class Block(NamedTuple):
-    """A fenced block of a page: where it is, its language and its lines."""
+    """A fenced block of a page: its location, language and lines."""
 
     place: str
     language: str
@@ -65,7 +65,8 @@ class Block(NamedTuple):
 def blocks() -> list[Block]:
     """Returns the blocks of all pages.
 
-    The Python of a page is one block, since its later parts use names of earlier ones. A console has its commands.
+    The Python code of a page is one block, because later parts use names from earlier parts. A console block is reduced
+    to its commands.
     """
     found = []
     for page in PAGES:
@@ -83,13 +84,13 @@ def blocks() -> list[Block]:
 
 
 def commands(code: str) -> list[str]:
-    """Returns the commands of a block without their comments, each on a line of its own."""
+    """Returns the commands of a block, one per line and without comments."""
     lines = (re.sub(r'(^|\s+)#.*', '', line) for line in code.replace('\\\n', ' ').splitlines())
     return [line for line in lines if line.strip()]
 
 
 def why_not_run(command: str) -> str:
-    """Returns why a command is not run, '' if it is."""
+    """Returns the reason why a command is not run; '' if it is run."""
     missing = (f'needs {p}' for c, p in OPTIONAL.items() if c in command and importlib.util.find_spec(p) is None)
     by_ci = ('.ci/run runs it' for start in RUN_BY_CI if command.startswith(start))
     return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))

@@ -1,4 +1,4 @@
-"""What the study of mutants changes, what it leaves out, and how its table counts."""
+"""The study of mutants: its changes, its exclusions, and the counts of its table."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""The tool that times two checkouts against each other."""
+"""The tool that compares the speed of two checkouts."""
 
 import json
 

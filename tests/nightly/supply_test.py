@@ -1,4 +1,4 @@
-"""The lock, the oldest versions, the licence and the wheel agree with what is required."""
+"""The lock file, the oldest versions, the licence and the wheel agree with the requirements."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 
 def requirements(name):
-    """The requirements in a file."""
+    """Returns the requirements in a file."""
     return [Requirement(line) for line in (ROOT / name).read_text().splitlines() if not line.startswith('#')]
 
 
@@ -55,7 +55,7 @@ def test_the_oldest_versions_are_lower_ends():
 
 
 def imported(*files):
-    """The names of the packages that these files import, anywhere in them."""
+    """Returns the names of the packages that the files import."""
     names = set()
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -69,12 +69,12 @@ def imported(*files):
 def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
     optional = {'sklearn', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports'}
-    optional |= {'pydantic', 'starlette', 'uvicorn'}  # come with NiceGUI
+    optional |= {'pydantic', 'starlette', 'uvicorn'}  # installed with NiceGUI
     optional |= {'rapidfuzz', 'lm_eval', 'jax2onnx'}
-    optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
-    optional |= {'distributed'}  # of --scheduler
-    optional |= {'ipython'}  # of notebooks
-    optional |= {'torch', 'transformers'}  # of the file that an export copies
+    optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy is installed with Optuna
+    optional |= {'distributed'}  # for --scheduler
+    optional |= {'ipython'}  # for notebooks
+    optional |= {'torch', 'transformers'}  # for the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')
     assert {name.lower() for name in names} - {'nplm_jax', 'configs'} - optional <= required
     assert required - {name.lower() for name in names} <= {'orbax'}

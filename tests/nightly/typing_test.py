@@ -1,4 +1,4 @@
-"""A type checker sees the types of the installed package: `py.typed` is in it, and the lazy names are typed."""
+"""A type checker finds the types of the installed package: it contains `py.typed`, and lazy names are typed."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ WRONG = {  # a line -> what mypy says of it
 
 @pytest.fixture(scope='module')
 def reported(tmp_path_factory):
-    """What mypy says of three files outside of the repository, with the package in the Python that it is told of."""
+    """The output of mypy for three files outside the repository, with the package installed in another Python."""
     folder = tmp_path_factory.mktemp('downstream')
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', folder / 'venv'], check=True)
     (site,) = (folder / 'venv').glob('lib/python*/site-packages')

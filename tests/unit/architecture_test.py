@@ -1,4 +1,4 @@
-"""The structure of the package: what a module drags along, no cycles, and no code that assumes the default platform."""
+"""The structure of the package: imports of each module, no cycles, and no dependence on the default platform."""
 
 import ast
 import functools
@@ -10,7 +10,7 @@ import grimp
 import pytest
 from helpers import ROOT
 
-# A module, and the most lines of code that its reader may have to load: its own and those of all that it imports.
+# Module -> the maximum number of code lines in the module and all modules that it imports.
 CLOSURES = {
     'nplm_jax.models.nplm': 1000,
     'nplm_jax.models.language_model': 150,
@@ -27,7 +27,7 @@ def import_graph():
 
 
 def code_lines(module):
-    """Returns the number of lines that are neither blank nor a comment nor in a docstring."""
+    """Returns the number of lines of a module without blank lines, comments and docstrings."""
     path = pathlib.Path(ROOT, *module.split('.'))
     text = (path / '__init__.py' if path.is_dir() else path.with_suffix('.py')).read_text()
     documented = set()
@@ -47,7 +47,7 @@ def test_a_module_drags_along_no_more_than_its_reader_needs(module):
 
 
 def test_an_update_is_a_short_read():
-    """The table of docs/architecture.md: the files of an update of the paper's network, in the order of its calls."""
+    """docs/architecture.md lists the files of an update of the paper's network in the order of the calls."""
     text = (ROOT / 'docs' / 'architecture.md').read_text(encoding='utf-8')
     files = re.findall(r'^\| \[.*?\]\(\.\./nplm_jax/(.*?)\.py\) \|', text, re.MULTILINE)
     modules = [f'nplm_jax.{file.replace("/", ".")}' for file in files]
@@ -64,5 +64,5 @@ def test_no_modules_import_each_other_in_a_cycle():
 
 
 def test_the_platform_is_that_of_the_devices_in_use():
-    """A program compiled ahead of time for a TPU, on a machine without one, is the program of a TPU."""
+    """A program compiled ahead of time for a TPU, on a machine without a TPU, must be the program for a TPU."""
     assert [str(file) for file in (ROOT / 'nplm_jax').rglob('*.py') if 'default_backend' in file.read_text()] == []

@@ -1,4 +1,4 @@
-"""The audit of committed results."""
+"""Tests of the audit of committed results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every config and row builds, is complete, and has the number of parameters that its network should have."""
+"""Every config and preset can be built, is complete, and has the expected number of parameters."""
 
 import pathlib
 import re
@@ -19,7 +19,7 @@ from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_schedule
 
 BROWN_V = 16_383
-# |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections, worked out by hand.
+# |V|(1 + nm + h) + h(1 + (n-1)m), minus |V|(n-1)m without direct connections, computed by hand.
 PARAMETERS = {'mlp1': 5_762_483, 'mlp3': 4_931_283, 'mlp5': 3_299_033, 'mlp7': 2_313_053, 'mlp9': 2_158_273}
 
 
@@ -68,7 +68,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     settings = load_settings(brown.get_config(row))
     network = network_from_settings(settings, BROWN_V)
     m, h, train = settings.model.m, settings.model.h, settings.train
-    gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
+    gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's GRU has an additional bias, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
     assert settings.model.name == row and settings.paper == NO_FIGURES
     assert network.layout.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size

@@ -44,7 +44,7 @@ def _prose(page: pathlib.Path) -> str:
 
 @functools.cache
 def _anchors(page: pathlib.Path) -> set[str]:
-    """Returns the anchors of a page's headings, by GitHub's rule; those of MyST end at the third level."""
+    """Returns the anchors of a page's headings, by GitHub's rule; MyST has anchors down to the third level only."""
     anchors: list[str] = []
     for heading in re.findall(r'^#{1,3} +(.*?) *$', _prose(page), re.MULTILINE):
         title = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).lower()

@@ -1,4 +1,4 @@
-"""What the networks' files share."""
+"""Functions that all networks use."""
 
 import jax
 import jax.numpy as jnp

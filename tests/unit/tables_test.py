@@ -1,4 +1,4 @@
-"""The tables of the READMEs are what their scripts print."""
+"""The tables in the READMEs are the output of their scripts."""
 
 import contextlib
 import functools

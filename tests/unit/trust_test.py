@@ -1,4 +1,4 @@
-"""Folders of runs and packed models are data: what a stranger writes into one is not executed."""
+"""Run folders and packed models are data: nothing that an attacker writes into them is executed."""
 
 import io
 import json
@@ -49,7 +49,7 @@ TOKENIZER = 'tokenizer_config.json'
 
 @pytest.fixture
 def evil(folders, tmp_path, monkeypatch):
-    """Returns a function that makes a folder, in which Python finds the module `runs.evil.payload`, of a good run."""
+    """Returns a function that copies a good run to a folder where Python finds the module `runs.evil.payload`."""
 
     def make(kind, changes):
         folder = shutil.copytree(folders / kind, tmp_path / 'runs' / 'evil')
@@ -60,13 +60,13 @@ def evil(folders, tmp_path, monkeypatch):
                 *sections, name = key.split('.')
                 section = content[sections[0]] if sections else content
                 section[name] = value
-            if file == catalog.CONFIG:  # a stranger writes the digest of what he writes
+            if file == catalog.CONFIG:  # an attacker also writes the matching digest
                 content = to_record({key: value for key, value in content.items() if key not in ('format', 'sha256')})
             (folder / file).write_text(json.dumps(content))
         return folder
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', ['', *sys.path])  # as of `python -m nplm_jax.cli`
+    monkeypatch.setattr(sys, 'path', ['', *sys.path])  # as with `python -m nplm_jax.cli`
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     return make
@@ -74,7 +74,7 @@ def evil(folders, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refusal(lines, monkeypatch):
-    """Returns a function that returns the one line with which a command refuses, with exit code 2."""
+    """Returns a function that returns the one-line error of a command, with exit code 2."""
 
     def call(*words):
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
@@ -103,7 +103,7 @@ def test_the_module_of_a_folder_is_not_imported(key, evil, nplm_command, refusal
     for words in (['runs'], ['info', folder], ['info', folder, '--json'], ['compare', folder]):
         printed, errors = nplm_command(*words)
         assert printed and not errors, errors
-    if key in ('corpus.name', 'optimizer.name'):  # a trained model needs neither
+    if key in ('corpus.name', 'optimizer.name'):  # a trained model does not need them
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
         assert nplm_command('score', folder)[0]
     else:
@@ -161,7 +161,7 @@ def test_a_name_that_no_module_has_is_refused(name, refusal, folders, monkeypatc
 
 
 def test_a_command_imports_nothing_from_the_working_folder(folders, tmp_path):
-    (tmp_path / 'jax_plugins' / 'evil').mkdir(parents=True)  # a namespace package that JAX imports where it finds it
+    (tmp_path / 'jax_plugins' / 'evil').mkdir(parents=True)  # a namespace package that JAX imports wherever it finds it
     (tmp_path / 'jax_plugins' / 'evil' / '__init__.py').write_text('open("executed", "w")')
     program = f'from nplm_jax.cli.__main__ import main; main(["next", {str(folders / "network")!r}, "--prompt=i"])'
     environment = {**os.environ, 'PYTHONPATH': str(ROOT)}

@@ -1,1 +1,1 @@
-"""Cheaper gradients: speed against perplexity."""
+"""Cheaper gradients: speed and perplexity."""

@@ -1,4 +1,4 @@
-"""Prints speed against perplexity of the cheaper gradients, from the committed results.
+"""Prints the speed and the perplexity of the cheaper gradients, from the committed results.
 
 python -m experiments.beyond.cheaper.table
 """

@@ -136,7 +136,7 @@ def show(_: study.Flags) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--texts', TEXTS, 'texts')
     parser.add_names('--by', KINDS, 'models, named by how they are chosen')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')

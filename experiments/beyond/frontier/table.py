@@ -174,7 +174,7 @@ def make() -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--summary', 'print the five rows shown in the README')
     parser.add_switch('--seeds', 'print the rows with several seeds')
     parser.add_switch('--figure', 'also draw frontier.png')

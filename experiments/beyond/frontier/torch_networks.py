@@ -91,7 +91,7 @@ class WordLanguageModel(Recipe):
 
 
 class AwdLstm(Recipe):
-    """AWD-LSTM: three layers with dropped recurrent weights, tied features, locked dropout and activation penalties.
+    """AWD-LSTM: three layers with dropped recurrent weights, weight tying, locked dropout and activation penalties.
 
     It omits weight averaging, which would start only after several epochs.
     """
@@ -134,7 +134,7 @@ class AwdLstm(Recipe):
 
 
 class NanoGpt(Recipe):
-    """A four-layer Transformer over blocks of 64 words, with tied features and AdamW."""
+    """A four-layer Transformer over blocks of 64 words, with weight tying and AdamW."""
 
     num_streams, bptt, clip, rate = 12, 64, 1.0, 1e-3
     width, depth, heads, warmup = 200, 4, 4, 100

@@ -26,7 +26,7 @@ CORPORA = 'brown', 'wikitext2'
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--recipes', RECIPES, 'recipes')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_argument(

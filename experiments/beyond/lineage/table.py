@@ -56,7 +56,7 @@ def read(corpus: str) -> dict[str, Measured]:
 def gain(measured: dict[str, Measured], rung: str) -> float | None:
     """Returns the relative reduction of the test perplexity from the parent rung, over their common seeds.
 
-    None if they have no common seed.
+    The result is None if they have no common seed.
     """
     parent, own = (
         {run['seed']: run['perplexity']['test'] for run in measured[name].runs} if name in measured else {}

@@ -2,7 +2,7 @@
 
     python -m experiments.beyond.tokens.reading --workdir=runs/tokens --data=naturalstories
 
-The data and the regression are those of experiments/use/reading_times. Unfinished runs are skipped.
+The data and the regression are the same as in experiments/use/reading_times. Unfinished runs are skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
 
 
 def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.ndarray:
-    """Returns the surprisal of each word of the stories, nats, punctuation included; see `nplm_jax.surprisal`."""
+    """Returns the surprisal of each word of the stories, nats, including punctuation; see `nplm_jax.surprisal`."""
     zones = [zone + 1 for story in np.unique(texts.story_T) for zone in range((texts.story_T == story).sum())]
     columns = {'item': texts.story_T.tolist(), 'zone': zones, 'word': texts.tokens}
     spelled = spelling.load(folder) if is_spelled else None
@@ -114,7 +114,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
 
 
 def define(parser: entry.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--workdir', required=True, help='folder of the runs')
     parser.add_argument('--data', required=True, help="folder with a clone of the corpus's repository")
 

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its folder and of its results file."""
+        """The name of the run's folder and of its results file."""
         return f'{self.row}-{self.corpus}-{self.system}-{self.seed}'
 
     @property
@@ -230,7 +230,7 @@ def summarize(measured: dict[str, Any]) -> dict[str, float]:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument(
         '--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='run to train'
     )

@@ -126,7 +126,7 @@ def draw() -> None:
 
 
 def define(parser: entry.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--reading', 'print the fit to reading times')
     parser.add_switch('--figure', 'also draw bits.png')
 

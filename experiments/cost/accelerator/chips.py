@@ -96,6 +96,6 @@ def set_environment() -> None:
     for package in ('libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'):
         metadata.version(package)
     os.environ |= {'TPU_SKIP_MDS_QUERY': '1', 'TPU_WORKER_HOSTNAMES': 'localhost', 'CUDA_VISIBLE_DEVICES': '-1'}
-    os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'  # no process has the chip, so others may compile too
+    os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'  # no process uses a chip, so others may compile too
     os.environ['XLA_FLAGS'] = '--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false'
     jax.config.update('jax_platforms', 'cpu')

@@ -220,7 +220,7 @@ def _cells(topology: str, entry: Mapping[str, Any]) -> list[Any]:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--rows', programs.ROWS, 'the rows')
     parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
     parser.add_until()

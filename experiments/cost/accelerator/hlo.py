@@ -1,6 +1,6 @@
 """Counts from the text of a compiled program: executions of instructions, and bytes sent between devices.
 
-The body of a loop counts once per iteration (`known_trip_count`), unlike in XLA's own cost analysis.
+The body of a loop is counted once per iteration (`known_trip_count`), unlike in XLA's own cost analysis.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Instruction:
     """An instruction of a computation.
 
     Attributes:
-        name: Its name.
+        name: The name of the instruction.
         op: The operation, such as `fusion`.
-        arrays: Its results.
-        operands: The names of its operands.
-        rest: Its attributes as text.
+        arrays: The results.
+        operands: The names of the operands.
+        rest: The attributes as text.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Instruction:
 
     @property
     def called(self) -> list[str]:
-        """The computations that it calls."""
+        """The names of the computations that the instruction calls."""
         branches = re.findall(r'branch_computations=\{([^}]*)\}', self.rest)
         return _CALLED.findall(self.rest) + re.findall(r'[\w.-]+', ' '.join(branches))
 
@@ -138,7 +138,7 @@ def _parse(line: str) -> Instruction | None:
 
 
 def _close(text: str, start: int) -> int:
-    """Returns the index of the parenthesis that closes the one at `start`."""
+    """Returns the index of the closing parenthesis that matches the opening parenthesis at `start`."""
     depth = 0
     for match in re.compile(r'[()]').finditer(text, start):
         depth += 1 if match[0] == '(' else -1
@@ -152,7 +152,7 @@ def _arrays(text: str) -> tuple[Array, ...]:
 
 
 def _results(i: Instruction) -> tuple[Array, ...]:
-    """Returns the results of an instruction. The start of a collective lists its operands before them."""
+    """Returns the results of an instruction. The start of a collective lists its operands before its results."""
     if i.op.endswith('-start') and i.kind in COLLECTIVES and i.kind != 'all-reduce':
         return i.arrays[len(i.operands) : 2 * len(i.operands)]
     return i.arrays[:1] if i.op == 'custom-call' and 'gemm' in i.rest else i.arrays  # the other result is a workspace

@@ -59,7 +59,7 @@ class Update:
     """A traced chunk of updates.
 
     Attributes:
-        traced: Its trace.
+        traced: The trace.
         batch_size: Words per update on all devices.
         network: The network.
         num_parameters: The number of arrays of parameters.

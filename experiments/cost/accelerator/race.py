@@ -7,8 +7,8 @@
     python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
 
 Each row is measured in a separate process and written to the file results/race/DEVICE/ROW.json. A rehearsal writes to
-runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed ones.
-The names of the rows tell what they measure: the words/s and the share of the device's bfloat16 peak (NETWORK-BATCH);
+runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed rows.
+The name of a row states what it measures: the words/s and the share of the device's bfloat16 peak (NETWORK-BATCH);
 nplm-jax's training step, alternating with plain JAX or torch.compile (-plain_jax, -torch_compile); sixteen learning
 rates and decays, trained by vmap and one by one (-vmap); and the time to the paper's validation perplexity on Brown
 (-perplexity). Only some rows require PyTorch or the corpus.
@@ -190,7 +190,7 @@ def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.Path) -> None:
-    """Draws the share of peak FLOP/s by batch size, for each device and each network timed on its own."""
+    """Draws the share of peak FLOP/s by batch size, for each device and each network that is timed separately."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (the tables do without)
 
     figure = Figure(figsize=(6, 4), layout='constrained')
@@ -225,7 +225,7 @@ def root_of(flags: study.Flags) -> pathlib.Path:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     minutes = 'time after which no row starts [minutes]; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows at a small size, on any device')

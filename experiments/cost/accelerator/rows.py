@@ -1,6 +1,6 @@
 """The rows of the race: measurements on this process's device, at full size or at small size for a rehearsal.
 
-Dims: V vocabulary, B batch, S updates of a turn, R runs of a sweep.
+Dims: V vocabulary, B batch, S updates per turn, R runs of a sweep.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Size:
         vocabulary: V.
         samples: The number of words that a sampled loss draws.
         smaller: The divisor of a row's batch size.
-        words: The number of words of a turn, unless it has fewer than `steps` updates.
-        steps: The minimum number of updates of a turn.
+        words: The number of words in a turn, unless it would have fewer than `steps` updates.
+        steps: The minimum number of updates in a turn.
         rounds: The number of timed turns.
     """
 
@@ -74,7 +74,7 @@ class Size:
         return max(B // self.smaller, 16)
 
     def updates(self, B: int) -> int:
-        """Returns the updates of a turn."""
+        """Returns the number of updates in a turn."""
         return max(self.steps, self.words // B)
 
 
@@ -99,7 +99,7 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
-    """Times nplm-jax's training step and another one alternately, on the same words and initial parameters."""
+    """Times the training steps of nplm-jax and of a rival alternately, on the same words and initial parameters."""
     process.set_up_process()  # rows then share the compiled program of nplm-jax's step
     problem.set_up()
     B = size.batch(batch)
@@ -191,7 +191,7 @@ def in_bfloat16(config: ConfigDict) -> ConfigDict:
 
 
 def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]]) -> list[TrainingRun]:
-    """Returns the run of each point, whose keys change a network that trains on words drawn by Zipf's law."""
+    """Returns the run of each point, whose keys change a network; it trains on words drawn according to Zipf's law."""
     S = size.updates(B)
     changes = {'train.batch_size': B, 'train.steps_per_execution': S, 'train.epochs': EPOCHS}
     config = NETWORKS[network]()
@@ -203,7 +203,7 @@ def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]
 
 
 def _zipf_words(V: int, num_train: int, seed: int) -> Dataset:
-    """Returns words drawn by Zipf's law as a data set."""
+    """Returns words drawn according to Zipf's law as a data set."""
     share_V = 1 / np.arange(1, V + 1)
     ids = np.random.default_rng(seed).choice(V, num_train + 2, p=share_V / share_V.sum()).astype(np.int32)
     return Dataset(

@@ -1,4 +1,4 @@
-"""Measures the estimation of a modified Kneser-Ney 5-gram from a text, without caches, and compares KenLM's lmplz.
+"""Compares nplm-jax and KenLM's lmplz in estimating a modified Kneser-Ney 5-gram from a text, without caches.
 
     python -m experiments.cost.scale.cold TEXT --kenlm=/folder/of/lmplz    results/cold.json
     python -m experiments.cost.scale.cold --quick                          a check: nplm-jax's command with a small text
@@ -111,7 +111,7 @@ def table(flags: study.Flags) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
     parser.add_argument('--kenlm', type=pathlib.Path, help="folder with KenLM's lmplz")
     parser.add_argument('--memory', default='2G', help='memory for lmplz (its option -S)')

@@ -1,4 +1,4 @@
-"""Measures a modified Kneser-Ney 5-gram of generated text and KenLM's lmplz: seconds, peak memory and disk space.
+"""Compares nplm-jax and KenLM's lmplz on 5-grams of generated text: seconds, peak memory and disk space.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
     python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
@@ -40,7 +40,7 @@ from nplm_jax.utils.errors import require
 
 ORDER = 5
 TEST_WORDS = 200_000
-MAX_RANK = 65_535  # words of this rank and above are read as the rare word
+MAX_RANK = 65_535  # words from this rank on are read as the rare word
 REPEATS = 2  # runs of each estimate of fewer words than SLOW; the fastest counts
 SLOW = 50_000_000
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
@@ -203,7 +203,7 @@ def numbers(text: str) -> list[int]:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--folder', type=pathlib.Path, help='folder for the text, models and temporary files')
     parser.add_argument(
         '--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='sizes of the text, in words'

@@ -143,7 +143,7 @@ def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('texts', nargs='*', metavar='TEXT', help='text files to prepare')
     parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
     parser.add_output_path(help='results file; default: in results/')

@@ -91,7 +91,7 @@ def table(flags: study.Flags) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
     parser.add_argument('--rounds', type=study.positive(int), default=10, help='number of rounds')
     parser.add_argument('--chunks', type=study.positive(int), default=20, help='chunks of updates per round')

@@ -1,4 +1,4 @@
-"""Times the exact evaluation of networks against a plain log-sum-exp of scores of the same size.
+"""Compares the time of the exact evaluation of networks with that of a plain log-sum-exp of scores of the same size.
 
     python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
     python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured
@@ -38,7 +38,7 @@ HEADER = ['network', 'plain, words/s', 'exact evaluation, words/s', 'ratio']
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--networks', NETWORKS, 'the networks, with random parameters')
     parser.add_count('--words', 8192, 'words per turn, rounded down to a multiple of 256', least=SCORING_BATCH)
     parser.add_count('--rounds', 7, 'timed turns of each implementation')

@@ -24,7 +24,7 @@ _STATUS = pathlib.Path('/proc/self/status')
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='the network')
     parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='the contestant')
     parser.add_argument(

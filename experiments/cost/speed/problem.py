@@ -1,6 +1,6 @@
 """The problem of the race: a network, its parameters and words, and the timing of turns.
 
-Dims: V vocabulary, B batch, S updates of a turn, T words of the stream.
+Dims: V vocabulary, B batch, S updates per turn, T words of the stream.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Problem:
 
     @property
     def num_steps(self) -> int:
-        """The number of updates of a turn, S."""
+        """The number of updates in a turn, S."""
         return len(self.positions_SxB)
 
     @property
     def total_steps(self) -> int:
-        """The number of updates of all turns, over which the learning rate decays."""
+        """The number of updates in all turns, over which the learning rate decays."""
         return self.num_steps * self.settings.train.epochs
 
     @functools.cached_property
@@ -93,7 +93,7 @@ class Problem:
 
     @property
     def num_streams(self) -> int:
-        """The streams of an update; B for a window."""
+        """The number of streams in an update; B for a window."""
         return self.network.layout.num_streams(self.settings.train.batch_size)
 
     def batch(self, positions: Any) -> Batch:
@@ -151,14 +151,14 @@ def make_settings(config: ConfigDict, B: int, turns: int, block_size: int = 0) -
 
 
 def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
-    """Draws words by Zipf's law, so frequent words repeat within a batch as in a text.
+    """Draws words according to Zipf's law, so frequent words repeat within a batch as in a text.
 
     Args:
         config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
             reduced in proportion.
         V: The number of words of the vocabulary.
         B: The number of words per update; a multiple of `model.bptt_length`, if the network has one.
-        S: The number of updates of a turn.
+        S: The number of updates in a turn.
         turns: The number of turns; each counts as an epoch.
         block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
     """
@@ -214,7 +214,7 @@ def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
         turns: The turns by name and precision; each is the first turn of its contestant.
 
     Raises:
-        NonFiniteError: The losses of a contestant differ from those of the first contestant.
+        NonFiniteError: The losses of a contestant differ from the losses of the first contestant.
     """
     nll_S = {entry: turn() for entry, turn in turns.items()}
     first = next(iter(nll_S.values()))

@@ -54,7 +54,7 @@ print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/s
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--query', default='', metavar='PATH', help="KenLM's executable `query`")
     parser.add_argument('--arpa', default='', metavar='FILE', help='ARPA file of the model')
     parser.add_argument('--text', default='', metavar='FILE', help='text to score, with one sentence per line')

@@ -1,4 +1,4 @@
-"""Times nplm-jax's training step against plain JAX and PyTorch, alternately on the same words and parameters.
+"""Compares training steps of nplm-jax, plain JAX and PyTorch, timed alternately on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,lstm] [--batch=512] [--contestants=ours,torch_compile]
     python -m experiments.cost.speed.race --quick     a check: small batches, whose losses must agree
@@ -32,7 +32,7 @@ HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'o
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--rows', problem.ROWS, 'the networks')
     who = 'contestants; each is compared with the first'
     parser.add_names('--contestants', contestants.NAMES, who, default='all that are installed')

@@ -1,4 +1,4 @@
-"""Measures the cost of a training word by |V| and batch size: nplm-jax against plain JAX, alternately.
+"""Measures the cost of a training word by |V| and batch size, for nplm-jax and plain JAX alternately.
 
     python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
     python -m experiments.cost.speed.scaling --quick  a check: two batches, whose losses must agree
@@ -32,7 +32,7 @@ LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores above which plain JAX is sk
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--axes', AXES, 'axes to vary')
     problem.add_precisions(parser)
     parser.add_count('--rounds', 3, 'timed turns of each contestant')

@@ -159,7 +159,7 @@ def kind_of(name: str) -> str:
 
 
 def excess(measured: dict[str, Any], kind: str) -> float:
-    """Returns how far the best perplexity of a kind is above the floor, as a fraction: 0.03 is 3%."""
+    """Returns the excess of the best perplexity of a kind over the floor, as a fraction: 0.03 is 3%."""
     return measured['models'][best(measured, kind)]['test'] / measured['floor_of_test_words'] - 1
 
 
@@ -188,7 +188,7 @@ def claim_holds(measured: dict[str, Any]) -> bool:
 
 
 def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Draws the ratio of perplexity to the floor by training words, with shading where the claim holds."""
+    """Draws the ratio of the perplexity to the floor by training words, with shading where the claim holds."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
     axes = (figure := matplotlib.figure.Figure(figsize=(7, 4.5), layout='constrained')).subplots()
@@ -214,7 +214,7 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--counts', 'print the table of the count-based models, and measure nothing')
     parser.add_switch('--figure', 'draw the figure of the committed results, and measure nothing')
     parser.add_argument(

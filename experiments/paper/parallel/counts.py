@@ -30,7 +30,7 @@ def share_of_output_layer(model: Any, num_words: int) -> float:
 
 
 def numbers_a_word(model: Any) -> int:
-    """Returns the numbers per word exchanged by devices in the paper: 1 + (n-1)m + h, with direct connections."""
+    """Returns how many numbers per word devices exchange in the paper: 1 + (n-1)m + h, with direct connections."""
     return 1 + (model.n - 1) * model.m + model.h
 
 

@@ -22,8 +22,8 @@ from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
-VOCABULARY = 17_964  # the paper's on AP News
+MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as in section 3.2
+VOCABULARY = 17_964  # |V| of the paper's AP News
 BATCH = 1024
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))
 DEVICES = tuple(2**i for i in range(13))
@@ -110,9 +110,9 @@ def make(machine: counts.Machine) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--measure', 'compile again and write results/compiled.json')
-    parser.add_switch('--figure', 'also draw predicted.png, that of another machine in the working folder')
+    parser.add_switch('--figure', 'also draw predicted.png; for another machine, in the working folder')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])
 

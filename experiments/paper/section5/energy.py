@@ -1,4 +1,4 @@
-"""The energy network against MLP9: at equal m and h, and at an equal number of parameters.
+"""Compares the energy network with MLP9, at equal m and h and at an equal number of parameters.
 
     python -m experiments.paper.section5.energy    the table of the committed results
 

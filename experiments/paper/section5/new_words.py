@@ -148,7 +148,7 @@ def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: T
 def find_neighbours(
     full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, variant: str
 ) -> list[dict[str, Any]]:
-    """Returns the neighbours of the words by induced features and by fully trained features."""
+    """Returns the nearest neighbours of the words by their induced features and by their fully trained features."""
     weights_WxV = variant_weights(left_out, task, variant, SHOWN_ONCE)
     C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
     trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
@@ -346,7 +346,7 @@ def make(names: Sequence[str]) -> str:
 
 
 def define(parser: studies.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_names('--networks', NETWORKS, 'networks to measure')
     parser.add_argument('--runs', default='runs/section5/new_words', help='folder of the trained networks')
     parser.add_count('--valid', NUM_VALID, 'number of words for choosing the variant')

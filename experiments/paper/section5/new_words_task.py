@@ -17,7 +17,7 @@ from nplm_jax.inference.induction import CONTEXT_WORDS, Occurrence
 SEED = 1  # for the choice of the words and for the bootstrap
 NUM_WORDS = 500
 COUNTS = 20, 60  # total occurrences of a left-out word
-MIN_TRAIN, MIN_LATER = 10, 3  # occurrences in the training part, and after it
+MIN_TRAIN, MIN_LATER = 10, 3  # occurrences in the training split, and after it
 MOST_SHOWN = 10
 NUM_AFTER = 4  # words after an occurrence that are used as evidence, and later scored
 
@@ -27,11 +27,11 @@ class Task:
     """A corpus with and without some words, and the positions of these words.
 
     Attributes:
-        full: The corpus with all words; as in `left_out`, the counts of the vocabulary are those of the training part.
+        full: The corpus with all words; as in `left_out`, the vocabulary has the counts of the training split.
         left_out: The corpus in which the words are <rare>.
         ids_W: The ids of the words in `full`.
-        shown_WxK: The positions of the first occurrences of each word in the training part.
-        later_words_B: The index of the word at each occurrence after the training part.
+        shown_WxK: The positions of the first occurrences of each word in the training split.
+        later_words_B: The index of the word at each occurrence after the training split.
         later_positions_B: The positions of these occurrences.
     """
 
@@ -49,7 +49,7 @@ class Task:
 
     @property
     def counts_W(self) -> np.ndarray:
-        """The number of occurrences of each word in the training part."""
+        """The number of occurrences of each word in the training split."""
         return np.asarray(self.full.vocabulary.counts)[self.ids_W]
 
     def select(self, numbers: slice) -> Task:

@@ -119,7 +119,7 @@ def make_tables(content: dict[str, Any]) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--lists', metavar='DIR', help='folder to write the lists to; measures nothing')
 
 

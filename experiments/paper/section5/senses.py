@@ -182,7 +182,7 @@ def make_words(content: dict[str, Any]) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--words', 'print the senses of twenty words instead of the tables')
 
 

@@ -70,7 +70,7 @@ def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
     """Returns codes along WordNet's links. The parent of a word is the first sense of its first lemma.
 
     The parents of senses are found breadth first: from `entity` for nouns, and otherwise from the sense with the most
-    links in its component. Words that WordNet lacks are leaves beside its components.
+    links in its component. Words that are not in WordNet are leaves next to its components.
     """
     net = wordnet.load()
     leaf = lambda w: (max(words.counts[w], 1), [(w, '')])  # noqa: E731
@@ -151,7 +151,7 @@ def write_codes(folder: pathlib.Path, run: str) -> None:
 
 
 def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
-    """Returns words drawn by Zipf's law; the most frequent `size` - 1 form the vocabulary."""
+    """Returns words drawn according to Zipf's law; the most frequent `size` - 1 form the vocabulary."""
     probability_V = 1 / np.arange(1, size)
     ids = np.random.default_rng(0).choice(size - 1, num_words, p=probability_V / probability_V.sum())
     train = num_words - 2000
@@ -232,7 +232,7 @@ def table(_: study.Flags) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--write', metavar='FOLDER', help='folder for the code files; default: none')
     features = "a run of the paper's network on Brown, with the U and C to cluster; default: none"
     parser.add_owned('write', '--features', metavar='RUN', help=features)

@@ -4,7 +4,7 @@
     python -m experiments.paper.table1.sweep
 
 results/sweep/POINT.json is the results.json of a point. Other work on the machine increased the times, so they only
-show which points take long.
+show which points take a long time.
 """
 
 import pathlib

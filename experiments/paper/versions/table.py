@@ -1,8 +1,8 @@
-"""Compares the perplexities of runs with the same runs on an older Python and JAX.
+"""Compares the perplexities of runs with those of the same runs on an older Python and JAX.
 
     python -m experiments.paper.versions.table
 
-With the older Python, `python -m experiments.runs versions` trains the latter.
+With the older Python, `python -m experiments.runs versions` trains the second set of runs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     python -m experiments.use.decoding.study                      # prints the table
 
 The channel spells each word in its characters. A character lasts some frames of 1/50 s and is sometimes confused with
-another one; every score has Gaussian noise. Weights are tuned on sentences of the validation words.
+another character; Gaussian noise is added to every score. Weights are tuned on sentences of the validation words.
 
 Dims: F frames, N tokens.
 """
@@ -34,8 +34,8 @@ BLANK, SILENCE = '<blank>', '<space>'  # characters of words may be - and |
 FRAMES_PER_SECOND = 50
 MEAN_FRAMES = 2.0  # of a character, beyond the first
 BLANKS = 0.4  # the probability of a blank after a character; two equal characters always have one
-CONFUSED = 0.08  # the probability that a character is confused with another one
-SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of the heard and of the spoken character, and the noise of every score
+CONFUSED = 0.08  # the probability that a character is confused with another character
+SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of the heard and of the spoken character, and the noise in every score
 SENTENCES = {'valid': 60, 'test': 400}
 LENGTHS = range(5, 26)  # words of a sentence
 NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute-sgd'

@@ -138,7 +138,7 @@ def _timed(
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--runs', required=True, help='folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all finished runs')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, or a download')

@@ -31,7 +31,7 @@ _FIELDS = ('sentence_good', 'sentence_bad', 'UID', 'linguistics_term', 'field')
 
 
 class Pair(NamedTuple):
-    """An acceptable sentence and a minimally different unacceptable one."""
+    """An acceptable sentence and a minimally different unacceptable sentence."""
 
     good: str
     bad: str

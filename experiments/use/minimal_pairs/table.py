@@ -137,7 +137,7 @@ def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) ->
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--paradigms', 'print the table of paradigms')
     parser.add_switch('--figure', 'also draw phenomena.png')
 

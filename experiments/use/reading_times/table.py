@@ -198,7 +198,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
+    """Adds the command-line flags of the study."""
     parser.add_switch('--questions', "print the answers to the protocol's questions")
     parser.add_switch('--figure', 'also draw the figure')
 

@@ -1,1 +1,1 @@
-"""Word features against human judgements of similarity, and analogies."""
+"""Word features, compared with human judgements of similarity and tested by analogies."""

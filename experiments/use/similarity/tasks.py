@@ -128,7 +128,7 @@ def answer(
 ) -> dict[str, Any]:
     """Returns the share of correctly answered analogies, with its interval and the number of questions.
 
-    The answer is the word nearest by cosine to b - a + c, for unit vectors, excluding these three words.
+    The answer is the word whose unit vector has the largest cosine with b - a + c, excluding a, b and c.
 
     Args:
         vectors_VxD: The vectors of all words, which are the candidates.

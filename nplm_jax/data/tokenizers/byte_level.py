@@ -27,7 +27,7 @@ _TO_BYTES = {ord(character): byte for byte, character in enumerate(ALPHABET)}
 
 
 def to_alphabet(text: str) -> str:
-    """Returns the UTF-8 bytes of a text in the alphabet.
+    """Returns the UTF-8 bytes of a text in GPT-2's byte-level alphabet.
 
     Raises:
         BadInput: The text has an unpaired surrogate.
@@ -55,8 +55,8 @@ class ByteTokenizer(Tokenizer):
     Subclasses cut a text into learned units of several bytes.
 
     Attributes:
-        pattern: A regular expression that covers every text. Each match is cut into tokens separately.
-        normalization: The Unicode normal form applied before a text is cut: nfc or nfkc; none leaves texts unchanged.
+        pattern: A regular expression whose matches cover every text. Each match is tokenized separately.
+        normalization: The Unicode normal form of the text before tokenization: nfc, nfkc, or none for no change.
         rules: The learned rules.
     """
 
@@ -75,11 +75,11 @@ class ByteTokenizer(Tokenizer):
         return ()
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """Returns a Hugging Face `tokenizers` model that cuts strings in the alphabet and uses these token ids."""
+        """Returns a Hugging Face `tokenizers` model with these token ids, for strings in the byte-level alphabet."""
         return models.BPE(dict(ids), [])
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the rules of a saved `model`. Raises KeyError, TypeError or ValueError for models of other kinds."""
+        """Returns the rules of a saved `model`. Raises KeyError, TypeError or ValueError for other kinds of models."""
         return ()
 
     @property
@@ -111,7 +111,7 @@ class ByteTokenizer(Tokenizer):
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
         """Returns a Hugging Face tokenizer with the same tokens.
 
-        It has no `added_tokens`, because it would recognize them in ordinary text.
+        It has no `added_tokens`, because they would also be recognized in ordinary text.
 
         Args:
             ids: The id of each token of the vocabulary.
@@ -132,9 +132,9 @@ class ByteTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):
-    """A tokenizer that cuts a text into characters, and characters that the training texts lack into bytes.
+    """A tokenizer that cuts a text into characters. Characters that do not occur in the training texts become bytes.
 
-    `rules` are the characters with more than one byte.
+    `rules` contains the known characters with more than one byte.
     """
 
     kind: str = internal('characters')

@@ -14,7 +14,7 @@ _PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # placeholders, which
 
 
 def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
-    """Splits a chunk into paragraphs (lines if `<p>` ends each line), and each paragraph into strings for `cut`."""
+    """Splits a chunk into paragraphs (or lines, if `<p>` ends each line), and each paragraph into strings for `cut`."""
     text = tokenizer.normalize(chunk.text)
     if chunk.ends_lines:
         return list(map(tokenizer.split, text.split('\n')))
@@ -32,7 +32,8 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     paragraph.
 
     Returns:
-        The stream, the number of occurrences of each special token in the text, and whether the tokens spell the text.
+        The stream; the number of occurrences of each special token in the text; and whether the tokens reproduce the
+        text except for whitespace.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
@@ -67,14 +68,14 @@ def tokenize(
 ) -> list[list[str]]:
     """Returns the tokens of each text.
 
-    Special tokens written in a text are read as in a corpus. Those in SKIPPED are dropped, and those in UNKNOWN are
-    outside every vocabulary.
+    As in a corpus, special tokens written in a text are dropped if they are in SKIPPED. Tokens in UNKNOWN are kept;
+    they are outside every vocabulary.
 
     Args:
         tokenizer: The tokenizer.
         texts: The texts.
         known: See `Tokenizer.cut`.
-        keep_marks: Whether to keep boundary tokens written in a text, such as those in a user's context.
+        keep_marks: Whether to keep boundary tokens written in a text, for example in a user's context.
     """
     skipped = () if tokenizer.is_lossless else SKIPPED[len(BOUNDARY_TOKENS) :] if keep_marks else SKIPPED
     split = [tokenizer.split(tokenizer.normalize(text)) for text in texts]

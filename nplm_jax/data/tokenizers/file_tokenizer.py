@@ -1,6 +1,7 @@
-"""Tokenizers of other models: a Hugging Face tokenizer.json file, or a SentencePiece model (`*.model`).
+"""Tokenizers of other models, read from a Hugging Face tokenizer.json file or a SentencePiece model (`*.model`).
 
-The library that wrote the file cuts each paragraph and adds no special tokens. No code from the file is executed.
+The library that wrote the file tokenizes each paragraph without adding special tokens. No code from the file is
+executed.
 """
 
 import base64
@@ -36,9 +37,9 @@ class HuggingFace:
     Attributes:
         values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
-        unknown: The token for unknown text, or ''.
+        unknown: The token for unknown text; '' if there is none.
         marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if they do not.
-        affix: The prefix of tokens inside a word (WordPiece), or the suffix of the last token of a word (BPEDecoder).
+        affix: The prefix of tokens inside a word (WordPiece), or the suffix of each word's last token (BPEDecoder).
     """
 
     def __init__(self, text: str) -> None:
@@ -95,10 +96,10 @@ class SentencePiece:
 
 @dataclasses.dataclass(frozen=True)
 class FileTokenizer(Tokenizer):
-    """A tokenizer that cuts each paragraph as a whole into the tokens of a file, whose path is `corpus.tokens`.
+    """A tokenizer that cuts whole paragraphs into the tokens of a file; `corpus.tokens` is the path of the file.
 
-    The vocabulary has all tokens of the file in the same spelling. The token for unknown text is <rare>, and <p> and
-    <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
+    The vocabulary contains all tokens of the file with the same spelling. <rare> replaces the token for unknown text,
+    and <p> and <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
 
     Attributes:
         rules: The content of the file, in Base64 for a SentencePiece model; empty before `read`.
@@ -130,7 +131,7 @@ class FileTokenizer(Tokenizer):
 
     @functools.cached_property
     def library(self) -> HuggingFace | SentencePiece:
-        """The tokenizer that the library reads from the file.
+        """The tokenizer in the file, as an object of the library that wrote the file.
 
         Raises:
             BadInput: The library cannot read the file.
@@ -154,7 +155,7 @@ class FileTokenizer(Tokenizer):
         return (RARE, *(BOUNDARY_TOKENS if self.boundary_tokens else ()), *kept)
 
     def normalize(self, text: str) -> str:
-        """See `Tokenizer.normalize`. Returns the text unchanged; the library normalizes it while cutting."""
+        """See `Tokenizer.normalize`. Returns the text unchanged, because the library normalizes it in `cut`."""
         return text
 
     def split(self, text: str) -> list[str]:
@@ -225,6 +226,6 @@ class FileTokenizer(Tokenizer):
 
 
 def _without_processing(values: dict[str, Any]) -> dict[str, Any]:
-    """Removes the rules of a tokenizer.json that add or drop tokens, or sample them at random."""
+    """Removes the rules of a tokenizer.json file that add, drop or randomly sample tokens."""
     model = {key: value for key, value in values['model'].items() if key != 'dropout'}
     return {**values, 'model': model, 'truncation': None, 'padding': None, 'post_processor': None}

@@ -24,7 +24,7 @@ _MAX_STRINGS = 2**17  # number of frequent strings from which pieces are learned
 _MAX_REPEATS = 2**8  # repeats of a string per trainer input; an input needs about 20 times its size in memory
 _BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _DECIMALS = 4  # decimals of a learned score
-_SPECIAL_SCORE = -1e9  # score of special tokens in the unigram model, so that text is never cut into them
+_SPECIAL_SCORE = -1e9  # score of special tokens in the unigram model; so low that no text is cut into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
@@ -33,8 +33,9 @@ _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 class PieceTokenizer(ByteTokenizer):
     """A tokenizer that cuts a text into subwords. A space belongs to the subword after it.
 
-    `rules` are written in the byte alphabet. For `bpe`, they are the ordered merges, `left right`; for `unigram`,
-    they are the pieces and their log-probabilities, `piece score`, sorted by decreasing probability.
+    `rules` are written in the byte-level alphabet. For `bpe`, each rule is a merge, `left right`, and the order of the
+    merges matters. For `unigram`, each rule is a subword with its log-probability, `piece score`, and the rules are
+    sorted by decreasing probability.
 
     Attributes:
         pieces: The number of tokens, including special tokens and the 256 bytes.
@@ -131,7 +132,7 @@ class PieceTokenizer(ByteTokenizer):
 
     @functools.cached_property
     def _cutter(self) -> tuple[tokenizers.Tokenizer, Sequence[str]]:
-        """The tokenizer that cuts strings in the alphabet, and the token of each of its ids."""
+        """The tokenizer for strings in the byte-level alphabet, and its tokens in id order."""
         return tokenizers.Tokenizer(self.model({token: i for i, token in enumerate(self.tokens)})), self.tokens
 
     def _count_strings(self, chunk: TextChunk) -> collections.Counter[str]:
@@ -141,9 +142,9 @@ class PieceTokenizer(ByteTokenizer):
 def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
     """Makes a learned unigram model reproducible.
 
-    The trainer sums floats in the order of a hash map. This order differs between processes and changes the last digits
-    of the scores, which are therefore rounded. In a similarly random order, the trainer gives characters without a
-    score the lowest score plus 0, 1, 2, ... times 1e-4. This function gives all of them the lowest score.
+    The trainer sums floats in the order of a hash map, which differs between processes and changes the last digits of
+    the scores. This function therefore rounds the scores. The trainer also gives characters without a score the lowest
+    score plus 0, 1, 2, ... times 1e-4, in a random order. This function gives all of them the lowest score.
     """
     lowest = min(score for _, score in model['vocab'])
     limit = lowest + 1e-4 * (len(ALPHABET) - 0.5)
@@ -152,7 +153,7 @@ def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeat(counts: collections.Counter[str]) -> Iterator[str]:
-    """Yields strings in the alphabet, each as often as it was counted, because the trainer accepts no counts."""
+    """Yields each string as often as its count, in the byte-level alphabet, because the trainer accepts no counts."""
     for string, count in counts.most_common(_MAX_STRINGS):
         unit = to_alphabet(string) + _SEPARATOR
         for first in range(0, count, _MAX_REPEATS):

@@ -1,4 +1,4 @@
-"""Proper-noun detection by capitalization. The paper maps proper nouns to one symbol (section 4)."""
+"""Detection of proper nouns by their capital letters. The paper maps proper nouns to one symbol (section 4)."""
 
 import collections
 import re
@@ -38,18 +38,18 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
 
 
 def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
-    """Finds the word types that a text nearly always capitalizes inside sentences.
+    """Finds the word types that are nearly always capitalized inside sentences.
 
     A type is a proper noun if it is capitalized inside a sentence at least once, and if at least 95% of its counted
-    occurrences are capitalized. A word that opens a paragraph or follows one of . ! ? : ; a quotation mark, a bracket,
-    a dash or a = may begin a sentence. It is not counted if it is capitalized. A name that occurs only after "Mr." is
-    therefore missed. The pronoun I is not a proper noun.
+    occurrences are capitalized. Words that may begin a sentence are not counted if they are capitalized. They are the
+    words at the start of a paragraph and after one of . ! ? : ; a quotation mark, a bracket, a dash or a =. A name that
+    occurs only after "Mr." is therefore missed. The pronoun I is not a proper noun.
 
     Deviation: the paper (section 4) maps proper nouns to a symbol but does not say how they were found. This rule needs
     no tagger. It also classifies Monday, American, Mr and B52 as proper nouns.
 
     Args:
-        counts: The chunk counts of a text.
+        counts: The counts from each chunk of a text.
 
     Returns:
         The proper nouns in lower case.

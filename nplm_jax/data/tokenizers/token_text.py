@@ -16,8 +16,8 @@ class TokenSize(NamedTuple):
     """The size of a token in a text.
 
     Attributes:
-        characters: The number of characters, including the space or line end after the token if it is not a token
-            itself.
+        characters: The number of characters, including the space or line end after the token unless that is a token
+            of its own.
         utf8_bytes: The number of UTF-8 bytes, including the same space or line end.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
@@ -50,11 +50,11 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 
 
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
-    """Returns whether tokens spell their texts up to whitespace. If so, their sizes add up to the size of the text.
+    """Returns whether tokens reproduce their texts except for whitespace, so their sizes add up to the text's size.
 
-    Tokenizers of other models may change case or drop characters, and their tokens then do not spell the text. Words
-    counted in the corpus may change case, but <number> and <proper> do not spell the words that they replace. The
-    result is always True for lossless tokenizers.
+    Tokenizers of other models may change case or drop characters. Words counted in the corpus may change case, but
+    <number> and <proper> do not reproduce the words that they replace. The result is always True for lossless
+    tokenizers.
 
     Args:
         tokenizer: The tokenizer.
@@ -72,10 +72,10 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
 
 
 def keeps_letters(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]], any_form: bool = False) -> bool:
-    """Returns whether the tokens of a user's texts have the letters of the texts, in Unicode's normal form NFC.
+    """Returns whether the tokens of a user's texts contain the same letters as the texts, in Unicode's normal form NFC.
 
-    Otherwise, the probability of the tokens is not the probability of the text. Tokenizers of words may lower-case
-    words, replace numbers and proper nouns, respell quotation marks, and skip marks such as <s>.
+    If not, the probability of the tokens is not the probability of the text. Word tokenizers may lower-case words,
+    replace numbers and proper nouns, rewrite quotation marks, and skip marks such as <s>.
 
     Args:
         tokenizer: The tokenizer.

@@ -32,7 +32,7 @@ class TextChunk(NamedTuple):
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
-        keeps_empty: Whether two line ends follow each paragraph, including empty ones.
+        keeps_empty: Whether two line ends follow each paragraph, including each empty paragraph.
     """
 
     text: str
@@ -46,12 +46,12 @@ class TextChunk(NamedTuple):
 class Tokenizer(Component, abc.ABC):
     """The base class of tokenizers, which split a text into tokens and join tokens into a text.
 
-    A subclass defines `split` and `cut`. Its fields have defaults and are saved with a run.
+    A subclass implements `split` and `cut`. All its fields must have defaults; they are saved with each run.
 
     Attributes:
         kind: The name of the tokenizer, a value of `corpus.tokens`.
-        boundary_tokens: Whether to put <text> before each text of a corpus and <p> before each paragraph, or, with
-            corpus.paragraphs=eos, <p> after each line.
+        boundary_tokens: Whether to put <text> before each text of a corpus and <p> before each paragraph. With
+            corpus.paragraphs=eos, only <p> is added, after each line.
         is_lossless: Whether every text can be tokenized and decoded exactly. Line ends are then ordinary tokens.
     """
 
@@ -61,7 +61,7 @@ class Tokenizer(Component, abc.ABC):
 
     @abc.abstractmethod
     def split(self, text: str) -> list[str]:
-        """Splits a paragraph into strings, which `cut` cuts separately. The strings may lack some characters."""
+        """Splits a paragraph into strings, which `cut` tokenizes separately. Some characters may be dropped."""
 
     @abc.abstractmethod
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
@@ -69,7 +69,7 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             strings: Strings returned by `split`.
-            known: The vocabulary, to which a user's text may be adapted; None while reading a corpus.
+            known: The vocabulary to which the tokens of a user's text are adapted; None for the text of a corpus.
         """
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
@@ -77,7 +77,7 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             tokens: The tokens.
-            clean_up: Whether to return ordinary text, which may not be cut into the same tokens again.
+            clean_up: Whether to return ordinary text. Tokenizing it again may give other tokens.
         """
         return ' '.join(tokens)
 
@@ -87,7 +87,8 @@ class Tokenizer(Component, abc.ABC):
         """Returns a tokenizer trained on texts, or `self` if it is already trained or needs no training.
 
         Args:
-            texts: Functions that return the chunks of each text of a corpus, the training text first.
+            texts: One function per text of the corpus, which returns the chunks of the text. The training text is
+                first.
             parallel_map: A possibly parallel `map`. The mapped function takes a chunk and returns JSON-serializable
                 values or a set, which may arrive as a list.
         """
@@ -95,15 +96,15 @@ class Tokenizer(Component, abc.ABC):
 
     @property
     def tokens(self) -> tuple[str, ...] | None:
-        """All tokens, including special tokens; None if the vocabulary is counted in the corpus."""
+        """All tokens, including special tokens; None if the words of the corpus determine the vocabulary."""
         return None
 
     def utf8(self, token: str) -> bytes:
-        """Returns the UTF-8 bytes of a token in a text, including the space or line end that follows it implicitly."""
+        """Returns the UTF-8 bytes of a token in a text, including the implicit space or line end after the token."""
         return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the line end of an empty line
 
     def normalize(self, text: str) -> str:
-        """Returns the text to be cut, in Unicode's normal form NFC."""
+        """Returns the text in Unicode's normal form NFC, in which it is tokenized."""
         return normalize(text)
 
 
@@ -137,10 +138,10 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 
 
 def count_characters(words: Iterable[str]) -> int:
-    """Returns the number of characters of tokenized words written as a text.
+    """Returns the number of characters in the text that consists of the given words.
 
-    The space or line end after each word is counted too. <text> and <p> count as one character, the line end of an
-    empty line.
+    The space or line end after each word is included. <text> and <p> count as one character, the line end of an empty
+    line.
 
     Examples:
         >>> count_characters(['<p>', 'the', 'dog', '.'])

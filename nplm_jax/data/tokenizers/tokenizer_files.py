@@ -29,7 +29,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
     Args:
         values: The values returned by `to_dict`.
-        name: The source of the values, the key in error messages.
+        name: The source of the values, used as the key in error messages.
 
     Raises:
         BadInput: The values are malformed or from another version.

@@ -1,4 +1,4 @@
-"""Word tokenizers for corpora, prepared as in section 4 of the paper, and for users' texts."""
+"""Word tokenizers for corpora, with the preprocessing of section 4 of the paper, and for users' texts."""
 
 import dataclasses
 import functools
@@ -47,24 +47,24 @@ class WordTokenizer(Tokenizer):
 
     The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
-    A user's text is cut like the corpus and adapted to the vocabulary. If the corpus was already tokenized, with spaces
-    between its tokens, punctuation is split off both ends of a word unless the vocabulary has the word with its
-    punctuation, like `Mr.` in Brown. Words outside the vocabulary are split at dashes, and contractions are split if
-    the vocabulary has both parts, such as `do` and `n't`. Apostrophes and quotation marks are rewritten as in the
-    vocabulary. With `corpus.tokens=whitespace`, the tokens of a user's text do not change.
+    A user's text is tokenized like the corpus and adapted to the vocabulary. If the tokens of the corpus were already
+    separated by spaces, punctuation is split off both ends of a word unless the vocabulary contains the word with its
+    punctuation, like `Mr.` in Brown. Words outside the vocabulary are split at dashes. Contractions are split if the
+    vocabulary contains both parts, such as `do` and `n't`. Apostrophes and quotation marks are rewritten as in the
+    vocabulary. With `corpus.tokens=whitespace`, a user's text is not adapted.
 
     Attributes:
         lowercase: Whether tokens are in lower case.
         split_possessive: Whether to split the possessive 's off a word, so dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
-        proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, these include words
-            outside the vocabulary, unless the vocabulary has their lower-case forms.
+        proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, capitalized words outside
+            the vocabulary count as proper nouns, unless the vocabulary contains their lower-case forms.
         names: The proper nouns of the corpus in lower case.
         split_punctuation: Whether to split punctuation off the words of a user's text.
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
-        split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary has all parts.
-        is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only at the whitespace
-            of KenLM's lmplz (kind `lmplz`) or query (other kinds).
+        split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary contains all parts.
+        is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only where KenLM does.
+            The kind `lmplz` splits at the whitespace of KenLM's lmplz, and other kinds at the whitespace of its query.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -145,7 +145,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word; `is_name` tells whether the word is a proper noun if capitalized."""
+        """Returns the token of a word. `is_name` states whether the word is a proper noun when it is capitalized."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
@@ -242,7 +242,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 def is_number(word: str) -> bool:
     """Returns whether a word is numeric, like 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
 
-    B52 and five are not numeric. Deviation: the paper (section 4) does not say which forms it counts as numeric.
+    B52 and five are not numeric. Deviation: the paper (section 4) does not define numeric forms.
     """
     return _NUMBER.fullmatch(word) is not None
 

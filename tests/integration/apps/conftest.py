@@ -1,4 +1,4 @@
-"""Runs and scored texts that tests of several apps read."""
+"""Runs and scored texts for the tests of several apps."""
 
 import pathlib
 import warnings
@@ -25,7 +25,7 @@ FAMILIES = {
 
 @pytest.fixture(scope='session')
 def three_families(tmp_path_factory):
-    """Runs of three families over words and over pieces, in folders such as words-lstm."""
+    """Runs of three families with words and with pieces, in folders such as words-lstm."""
     root = tmp_path_factory.mktemp('runs')
     nouns, verbs = ('dog', 'cat', 'horse', 'monkey', 'giraffe'), ('sat', 'jumped', 'slept', 'waited', 'danced')
     lines = [f'The {noun} {verb} under the {other}.\n' for noun in nouns for verb in verbs for other in nouns]
@@ -47,7 +47,7 @@ CASES = [
 
 
 class ScoredText(NamedTuple):
-    """A line, the models that read it, and their log10 P of it as `nplm score` computes it, to 1e-6."""
+    """A line, the models that score it, and log10 P of the line from `nplm score`, to 1e-6."""
 
     line: str
     folders: list[pathlib.Path]
@@ -57,7 +57,7 @@ class ScoredText(NamedTuple):
 
 @pytest.fixture(params=CASES)
 def scored_text(three_families, request):
-    """A line of words or pieces, read by one of three families or by all of them."""
+    """A line of words or pieces, scored by one of three families or by their mixture."""
     line, names = request.param
     folders = [three_families / name for name in names]
     models = load_models(list(map(str, folders)))

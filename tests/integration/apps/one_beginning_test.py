@@ -1,4 +1,4 @@
-"""The same words have the same probability everywhere; each app has a test of its own, as lm_eval_test.py."""
+"""The same words have the same probability in every command; each app has a separate test, such as lm_eval_test.py."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nplm_jax.kenlm.model import Model
 
 
 def by_generation(models, line):
-    """log10 P of the tokens of a line, each drawn from what generation draws it from."""
+    """Returns log10 P of the tokens of a line, under the distributions from which generation samples."""
     total, tokens = 0.0, models.tokenize(line, '')
     for position, token in enumerate(tokens):
         context_N = generation.encode_prompt(tokens[:position], models.vocabulary)

@@ -1,4 +1,4 @@
-"""Every command on runs whose tokens are pieces, characters or bytes of a text in any language."""
+"""Every command works with runs whose tokens are pieces, characters or bytes of a text in any language."""
 
 import json
 

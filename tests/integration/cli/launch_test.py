@@ -1,4 +1,4 @@
-"""The command line, end to end; as real processes where signals, kills and times are the point."""
+"""End-to-end tests of the command line; tests of signals, kills and times use separate processes."""
 
 import os
 import random
@@ -43,7 +43,7 @@ def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(tmp_path):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     assert done.returncode == 0, done.stderr
-    assert seconds < 30  # of one process, as CPU time: a loaded machine's wall time says nothing
+    assert seconds < 30  # CPU time of one process, because wall time is meaningless on a busy machine
     loaded = experiment.load(folder)
     vocabulary, model = loaded.vocabulary, loaded.model
     contexts = vocabulary.encode('i like i love i hate'.split()).reshape(3, 2)
@@ -70,7 +70,7 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
 
 
 def test_an_error_in_the_program_is_no_lost_process(monkeypatch):
-    """Of a run on several processes: it keeps its traceback, even if it reads as one of a collective does."""
+    """An error in a multi-process run keeps its traceback, even if its message resembles an error of a collective."""
     said = []
     monkeypatch.setattr(launch_lib, 'DISTRIBUTED', types.SimpleNamespace(value=True))
     monkeypatch.setattr(launch_lib, 'exit_with', lambda *words: said.append(words))
@@ -89,7 +89,7 @@ def raise_(error):
 
 @pytest.fixture(scope='module')
 def novel(tmp_path_factory):
-    """A made-up text long enough to be interrupted, the flags that train on it, and the unbroken run's folder."""
+    """A generated text for interrupted trainings, the flags for training on it, and the folder of a complete run."""
     folder = tmp_path_factory.mktemp('novel')
     rng = random.Random(0)
     words = [f'w{int(rng.paretovariate(0.7)) % 400}' for _ in range(40_000)]
@@ -116,7 +116,7 @@ def _lines(folder):
 
 
 def _wait_for_updates(process, folder, more):
-    """Waits until the metrics have so many more lines than this start found there."""
+    """Waits until the process has written `more` lines of metrics."""
     target = _lines(folder) + more
     while process.poll() is None and _lines(folder) < target:
         time.sleep(0.01)
@@ -128,7 +128,7 @@ def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     rng = random.Random(7)
     folder = tmp_path / 'run'
     saved = []
-    for more in (0, 2, 2, 2):  # the first dies wherever it is, the others in training or in a save
+    for more in (0, 2, 2, 2):  # the first process dies anywhere, the others during training or a save
         process = _start(flags, folder)
         _wait_for_updates(process, folder, more)
         time.sleep(rng.uniform(0, 3 if more == 0 else 0.3))
@@ -136,7 +136,7 @@ def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
         assert process.wait() == -signal.SIGKILL
         process.communicate()
         saved.append(max((int(p.name) for p in (folder / 'checkpoints').glob('[0-9]*') if p.name.isdigit()), default=0))
-    assert saved == sorted(saved) and saved[-1] > saved[1] > 0  # each start went on from what the one before saved
+    assert saved == sorted(saved) and saved[-1] > saved[1] > 0  # each start resumed the previous one
     done = launch(*flags, f'--workdir={folder}')
     assert done.returncode == 0, done.stderr
     assert outcome(folder) == outcome(whole)

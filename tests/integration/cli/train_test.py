@@ -1,4 +1,4 @@
-"""nplm train does what launch.py does, from any folder; so does nplm_jax.train."""
+"""`nplm train` and `nplm_jax.train` give the results of launch.py, from any folder."""
 
 import json
 import pathlib
@@ -79,7 +79,7 @@ def test_train_returns_the_run(tmp_path, monkeypatch):
     run = nplm_jax.train('sentences', changes=changes)
     assert run.folder == pathlib.Path('runs/sentences__epochs_2__evaluate_every_0')
     assert run.results['epochs'] == 2 and run.settings.train.epochs == 2
-    again = nplm_jax.train('sentences', run.folder, changes)  # it is finished
+    again = nplm_jax.train('sentences', run.folder, changes)  # the run is finished
     assert (again.folder, again.settings, again.results) == (run.folder, run.settings, run.results)
     with refuses('model.h'):
         nplm_jax.train('sentences', changes={'model.h': -1})

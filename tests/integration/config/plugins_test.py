@@ -1,4 +1,4 @@
-"""The plug-ins of docs/howto/plugins.md, in a folder of their own: they train, resume, score and generate."""
+"""The plug-ins of docs/howto/plugins.md, in a separate folder, train, resume, score and generate."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from plugins_page import CONFIG, KINDS, NAMES, OF_A_ROW
 from nplm_jax.config import plugins
 from nplm_jax.runs import loading
 
-OWN = {  # in place of what tests/helpers.py trains
+OWN = {  # replaces the settings of tests/helpers.py
     **NAMES,
     'model.power': 2.0,
     'model.direct': False,
@@ -23,7 +23,7 @@ OWN = {  # in place of what tests/helpers.py trains
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """The working folder, with the page's files."""
+    """The working folder, with the files from the page."""
     with plugin_folder(tmp_path, monkeypatch, my_models=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
@@ -35,7 +35,7 @@ def test_they_train_score_and_generate(scratch, nplm_command, monkeypatch):
         trained = launch(*flags, f'--config.model.power={power}', f'--workdir={folder}', cwd=scratch)
         assert trained.returncode == 0, trained.stderr
     valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
-    assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
+    assert valid[1] < valid[0] < 17  # the second-to-last word is more informative than the word before it
     config = json.loads((folders[1] / 'config.json').read_text())
     assert {section: config[section]['options'] for section in ('corpus', 'optimizer')} == {
         'corpus': {'count': 200, 'seed': 1},
@@ -53,7 +53,7 @@ def test_they_train_score_and_generate(scratch, nplm_command, monkeypatch):
     assert '--plugins=my_models' in error.value.problem
     printed, _ = nplm_command('score', folders[1], '--plugins=my_models')
     assert printed[0].startswith('one=')
-    assert loading.load(folders[1]).settings.model.power == 2.0  # named in this process
+    assert loading.load(folders[1]).settings.model.power == 2.0  # named on the command line of this process
     monkeypatch.delenv(plugins.ENVIRONMENT)
     loading.load(folders[1], plugins=['my_models'])
     monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_models')
@@ -64,7 +64,7 @@ def test_they_train_score_and_generate(scratch, nplm_command, monkeypatch):
     sys.path.remove(str(scratch))
     with refuses('runs/power_2.0/config.json') as error:
         loading.load(folders[1])
-    assert 'delete' not in str(error.value)  # the run is good
+    assert 'delete' not in str(error.value)  # the run is valid
 
 
 @pytest.mark.usefixtures('scratch')

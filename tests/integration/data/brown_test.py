@@ -117,7 +117,7 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: original)
     assert len(corpora.load(corpus_settings('brown')).words) == 1_183_224
-    assert len(lines()[1]) > 1  # the licence, and that it cannot be cached
+    assert len(lines()[1]) > 1  # the licence, and a warning that the corpus cannot be cached
 
 
 def test_the_folders_are_those_of_nltk():
@@ -130,10 +130,10 @@ def test_the_wheel_really_holds_brown():
 
 
 def _brown_zip() -> pathlib.Path:
-    """The archive that the machine has, in NLTK's folders or the cache."""
+    """Returns the archive on this machine, in NLTK's folders or the cache."""
     brown_files.texts()
     places = [f / 'corpora' / 'brown.zip' for f in download.nltk_folders()] + [cache_folder() / 'brown.zip']
     archive = next((p for p in places if p.is_file()), None)
     if archive is None:
-        pytest.skip('Brown lies here as an unpacked folder only')
+        pytest.skip('this machine has Brown only as an unpacked folder')
     return archive

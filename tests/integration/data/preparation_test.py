@@ -1,4 +1,4 @@
-"""Texts that are cut in chunks, by several processes, and kept."""
+"""Texts that are tokenized in chunks by several processes, and cached."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ def test_chunks_make_the_stream_of_the_whole_text(choices, size):
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
-    """A text that counts as large, and a cache of its own."""
+    """A text that is treated as large, with a separate cache."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
@@ -63,7 +63,7 @@ def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, wri
         write_module('edited_blanks', source)
         settings = corpus_settings('text', path=large.path, tokens='edited_blanks:Blanks')
         assert {word[0] for word in corpora.load(settings).words} == {'<', initial}
-    (tmp_path / 'edited_blanks.py').write_text(BLANKS)  # while this process goes on with what it imported
+    (tmp_path / 'edited_blanks.py').write_text(BLANKS)  # this process continues to use the imported code
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
     write_module('edited_blanks', BLANKS)
     settings = corpus_settings('text', path=large.path, tokens='edited_blanks:Blanks')
@@ -73,7 +73,7 @@ def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, wri
 def test_a_changed_file_is_cut_again(large, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)
-    os.utime(path, ns=(1, 1))  # only the time differs
+    os.utime(path, ns=(1, 1))  # only the modification time differs
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
     path.write_text(path.read_text().replace('W1', 'X1'))
     assert corpora.load(large).words == in_memory(large).words() != before
@@ -96,7 +96,7 @@ def test_another_text_of_the_same_length_and_time_is_cut_again(large, write, cap
     path = pathlib.Path(large.path)
     status = path.stat()
     write(path, path.read_text().replace('W1 ', 'X1 '))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as by `cp -p`, `rsync -t` or `tar`
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as with `cp -p`, `rsync -t` or `tar`
     after = corpora.load(large)
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
     assert after.words == in_memory(large).words() != before.words

@@ -1,4 +1,4 @@
-"""Training over eight simulated devices against one: in a process that has them, or through conftest.py in another."""
+"""Training on eight simulated devices gives the results of one device; conftest.py may start a process with them."""
 
 import contextlib
 import functools
@@ -56,7 +56,7 @@ MESHES = [(1, 1), (8, 1), (1, 8), (4, 2), (2, 4)]
 LAYOUTS = [(*mesh, 'shard_map') for mesh in MESHES] + [(8, 1, 'pmap')]
 V = len(DATA.vocabulary)
 BASE = {'train.batch_size': 16, 'optimizer.learning_rate': 0.05, 'optimizer.clip_norm': 1.0, 'train.epochs': 800}
-EPOCH = {'train.steps_per_execution': 13}  # 220 words make 13 updates of 16 words
+EPOCH = {'train.steps_per_execution': 13}  # 220 words give 13 updates of 16 words
 NETWORK = make_network(V)
 LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), static_argnames=('network', 'sharding'))
 
@@ -75,7 +75,7 @@ def on_mesh(changes, data=1, model=1, mode='shard_map'):
 
 @functools.cache
 def batch_on_one_device(network):
-    """Returns parameters, the rest of what LOSS_AND_GRADIENTS takes, and what it returns."""
+    """Returns parameters, the other arguments of LOSS_AND_GRADIENTS, and its results."""
     random, num_words, num_context = (
         np.random.default_rng(0),
         network.vocabulary_size,
@@ -151,14 +151,14 @@ def test_devices_divide_the_evaluated_words_and_the_vocabulary(family, kind, sha
     tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
     mesh = mesh_sharding(*shape, network=network)
     one, all_eight = (NeuralLanguageModel(network, devices.shard(params), devices) for devices in (ONE_DEVICE, mesh))
-    for span in (Span(0, 5000), Span(700, 713)):  # several blocks for each device; less than one for all
+    for span in (Span(0, 5000), Span(700, 713)):  # several blocks per device; less than one block for all devices
         np.testing.assert_allclose(all_eight.score(tokens_T, span), one.score(tokens_T, span), rtol=1e-5, atol=1e-5)
         expected = one.group_probabilities(tokens_T, span, groups_V)
         np.testing.assert_allclose(all_eight.group_probabilities(tokens_T, span, groups_V), expected, rtol=1e-4)
     assert evaluate(all_eight, tokens_T, span).perplexity == pytest.approx(
         evaluate(one, tokens_T, span).perplexity, rel=1e-5
     )
-    # With a state all devices share a block: a Transformer's memory grows with the square of its words.
+    # With a state, all devices share a block, because a Transformer's memory grows with the square of the words.
     assert (
         all_eight.scoring_block(5000) == (shape[0] * 256 if network.body.start(1) is None else 256)
         and one.scoring_block(5000) == 256
@@ -166,7 +166,7 @@ def test_devices_divide_the_evaluated_words_and_the_vocabulary(family, kind, sha
     blocks = network_reading.stream_blocks(network, tokens_T, Span(0, 5000), shape[0] * 256)
     compiled = neural._read_stream.lower(network, all_eight.placed_params, *blocks, None, mesh).compile()
     sent = {size for _, sizes in program.sent_arrays(compiled.as_text()) for size in sizes}
-    assert not sent if shape[1] == 1 else sent and not sent & {101, 104}  # no array with a row for each word
+    assert not sent if shape[1] == 1 else sent and not sent & {101, 104}  # no array with one row per word
     assert not compiled.output_shardings.is_fully_replicated
     assert len(compiled.output_shardings.device_set) == 8
 
@@ -189,7 +189,7 @@ def test_the_initial_state_is_one_devices_and_no_device_makes_all_rows(data, mod
     on_one, run = (prepare_run(on_mesh(changes, *mesh), DATA) for mesh in ((1, 1), (data, model)))
     expected, state = on_one.init_state(), run.init_state()
     placed = run.program.sharding.shard(expected)
-    # The same bits where XLA optimizes; these tests have it do little, and then it rounds the range of uniform() twice.
+    # Bitwise equal if XLA optimizes. The tests disable optimizations; XLA then rounds the range of uniform() twice.
     assert_close(state, placed, rtol=1e-6, atol=1e-7)
     assert_close(run.program.unshard(state), expected, rtol=1e-6, atol=1e-7)
     for array, wanted in zip(jax.tree.leaves(state), jax.tree.leaves(placed), strict=True):
@@ -212,11 +212,11 @@ def test_what_a_run_keeps_stays_divided(tmp_path):
 
 
 def train(settings, num_epochs):
-    """Returns a run and its state after some epochs, on its mesh."""
+    """Returns a run, and its state on its mesh after some epochs."""
     run = prepare_run(settings, DATA)
     state, step = run.init_state(), 0
     while step < num_epochs * run.schedule.steps_per_epoch:
-        state, nll_S = run_chunk(run.chunk(state, step))  # waits: simulated devices must not run ahead
+        state, nll_S = run_chunk(run.chunk(state, step))  # wait, because simulated devices must not run ahead
         assert np.isfinite(nll_S).all()
         step += len(nll_S)
     return run, state
@@ -259,7 +259,7 @@ def test_the_words_that_pad_the_vocabulary_never_move(name):
 
 @pytest.mark.nightly
 def test_three_thousand_updates_end():
-    changes = {**BASE, 'train.steps_per_execution': 50, 'train.batch_size': 4}  # 55 updates an epoch
+    changes = {**BASE, 'train.steps_per_execution': 50, 'train.batch_size': 4}  # 55 updates per epoch
     run, state = train(on_mesh(changes, 2, 4), 55)
     assert int(state.step) == 55 * run.schedule.steps_per_epoch > 3000
 
@@ -286,7 +286,7 @@ EVERY_PUSH = ('lstm', 'full', (2, 4, 'shard_map')), ('gru', 'sampled', (2, 4, 's
 def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
-    if family == 'transformer':  # at the rate of the others it amplifies rounding tenfold every six updates
+    if family == 'transformer':  # at the rate of the others, it amplifies rounding errors tenfold every six updates
         changes |= {'optimizer.learning_rate': 0.003, 'model.heads': 1, 'model.memory': 5}
     run, state = train(on_mesh(changes, *layout), 4)  # each epoch begins with a new carry
     _, expected = train(small_settings(changes), 4)
@@ -337,10 +337,10 @@ def test_rows_are_divided_where_a_part_declares_them_whatever_the_names(family, 
 
 
 class RecordingStore(CheckpointStore):
-    """A store that remembers what was last saved and restored."""
+    """A store that records the state that was last saved or restored."""
 
     def save(self, step, state, best, progress):
-        self.saved = jax.tree.map(np.array, state)  # training will donate what it was given
+        self.saved = jax.tree.map(np.array, state)  # training will donate its arguments
         super().save(step, state, best, progress)
 
     def restore(self, state, best):
@@ -462,7 +462,7 @@ def test_the_compiled_update_sends_what_the_formula_says(data, model, h, direct)
 
 @functools.cache
 def many_words():
-    """Returns a corpus of 8,011 words, each of them in it."""
+    """Returns a corpus that contains each word of a vocabulary of 8,011 words."""
     random = np.random.default_rng(4)
     ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
     words = [f'w{i}' for i in ids]
@@ -471,9 +471,9 @@ def many_words():
 
 
 def compile_and_train(settings):
-    """Returns the text of the program of 50 updates, the run, and its state after 200.
+    """Returns the text of the program for 50 updates, the run, and its state after 200 updates.
 
-    Those of IMPORTANCE end after 50: later words are drawn by sums of counts, and one that differs by rounding draws
+    The updates of IMPORTANCE end after 50. Later words are drawn from sums of counts, and a rounding difference draws
     another word.
     """
     run = prepare_run(settings, many_words())
@@ -511,7 +511,7 @@ CASES = [
 def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabulary(kind, direct, data, model, mode):
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'model.direct': direct, 'train.steps_per_execution': 50}
     output = {'output.kind': kind, 'output.samples': 50, 'output.num_shortlist': 12, 'output.classes': 160}
-    changes = {**shape, **output, 'train.batch_size': 8}  # the last class is not full
+    changes = {**shape, **output, 'train.batch_size': 8}  # the last class is incomplete
     text, run, state = compile_and_train(on_mesh(changes, data, model, mode))
     num_words = len(many_words().vocabulary)
     params = run.program.sharding.unshard(state.params, num_words)
@@ -524,17 +524,17 @@ def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabul
     b_V = state.params['b_V']
     assert len(b_V.addressable_data(0)) == -(-num_words // model) and np.all(b_V[num_words:] == sharding.PADDING_BIAS)
     sizes = [math.prod(shape) for _, shape in program.sent_arrays(text)]
-    assert 0 < max(sizes) < num_words // 8  # the least that a device may hold of V: its rows of b
+    assert 0 < max(sizes) < num_words // 8  # the minimum share of V on a device: its rows of b
 
 
 @pytest.mark.parametrize('data,model,most', [(8, 1, 2), (2, 4, 4)])
-@pytest.mark.parametrize('batch_size', [8, 8192])  # fewer and more rows than C has
+@pytest.mark.parametrize('batch_size', [8, 8192])  # fewer and more rows than C
 def test_a_sparse_update_sends_by_a_few_all_reduces_alone(batch_size, data, model, most):
-    """Rows from the devices that hold them, the sums of all gradients, and the moments of rows."""
+    """They exchange table rows, the sums of all gradients, and the moments of rows."""
     rule = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': 0.5, 'train.steps_per_execution': 1}
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'output.kind': 'sampled', 'output.samples': 50}
     run = prepare_run(on_mesh({**rule, **shape, 'train.batch_size': batch_size}, data, model), many_words())
     chunk = run.chunk(run.init_state(), 0)
     text = execute_steps.lower(*chunk).compile().as_text()
-    assert program.all_reduced_bytes(text) > 0  # and nothing is sent otherwise
+    assert program.all_reduced_bytes(text) > 0  # and nothing else is sent
     assert 0 < len(re.findall(r'\sall-reduce(-start)?\(', text)) <= most

@@ -1,4 +1,4 @@
-"""The settings of JAX that results depend on: commands pin them, functions refuse others."""
+"""JAX settings that affect results: commands set them, and functions reject other values."""
 
 import contextlib
 import json
@@ -98,7 +98,7 @@ def test_a_platform_that_jax_cannot_use_is_one_line(folders, tmp_path):
 
 
 def test_the_installed_jaxlib_computes_a_product_in_a_mapped_sum_as_without_compilation():
-    """The program that jaxlib 0.10.2 miscompiles on CPUs from 32,769 rows on (jax #39103)."""
+    """jaxlib 0.10.2 miscompiles this program on CPUs for more than 32,768 rows (jax #39103)."""
     x_BxD = jnp.zeros((32_769, 3)).at[:, 0].set(jnp.arange(32_769))
     matrix_DxD = jnp.eye(3)
 

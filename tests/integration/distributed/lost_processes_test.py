@@ -1,4 +1,4 @@
-"""What a process says when another one of its run is gone while it does not wait for it."""
+"""The message of a process when another process of its run is lost while the process does not wait for it."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Training under a limit of memory in which eight simulated devices cannot hold all parameters twice each."""
+"""Training within a memory limit that is too low for two copies of all parameters on eight simulated devices."""
 
 import contextlib
 import os
@@ -21,12 +21,12 @@ from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.train import fit, restore_or_init, train
 
-NUM_WORDS, H = 100_000, 512  # U, nearly all of the parameters, has 205 MB
-LIMIT = 12  # sizes of U: twice that of each device would be 16, and the state and the best parameters have 2 in all
+NUM_WORDS, H = 100_000, 512  # U, which contains nearly all parameters, has 205 MB
+LIMIT = 12  # in sizes of U: two copies on each device would be 16; the state and the best parameters take 2 in total
 
 
 def train_within_limit(data: int, model: int, folder: str) -> None:
-    """Initializes, makes four updates, validates, saves and restores, in a process that may take LIMIT sizes of U."""
+    """Initializes, makes four updates, validates, saves and restores in a process limited to LIMIT sizes of U."""
     words = [f'w{i}' for i in range(NUM_WORDS)]
     ends = NUM_WORDS - 1000, NUM_WORDS - 500
     corpus = Corpus(Span(0, ends[0]), Span(*ends), Span(ends[1], NUM_WORDS), WordStream.from_words(words))

@@ -1,4 +1,4 @@
-"""Two processes of two simulated devices each, on the loopback, as one run."""
+"""Runs of two local processes with two simulated devices each."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SENTENCES = ('--config=configs/sentences.py', *OPTIONS)
 
 
 def start(folder, flags, home=None, **distributed):
-    """Starts launch.py, with `distributed` as one of several processes."""
+    """Starts launch.py; with `distributed`, as one of several processes."""
     flags = [*flags, f'--workdir={folder}', *['--distributed'] * bool(distributed)]
     env = {
         **os.environ,
@@ -70,7 +70,7 @@ def test_two_processes_reach_one_processs_numbers(tmp_path, kind):
     finish(start(tmp_path / 'one', flags))
     (first, _), (second, _) = finish(*start_two(tmp_path / 'two', flags))
     assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
-    assert '| sentences' in first and '| sentences' not in second  # only the first one prints and writes
+    assert '| sentences' in first and '| sentences' not in second  # only the first process prints and writes
     again, _ = finish(*start_two(tmp_path / 'two', flags))[0]
     assert 'is already finished' in again
 
@@ -103,7 +103,7 @@ def test_wrong_flags_are_one_line(tmp_path, flags, message):
 
 @pytest.fixture
 def joined(monkeypatch):
-    """The arguments with which JAX is asked to join other processes, which it is not."""
+    """Records the arguments with which JAX would join other processes."""
     calls = []
     monkeypatch.setattr(jax.distributed, 'initialize', lambda *args, **kwargs: calls.append((args, kwargs)))
     monkeypatch.setattr(multihost.atexit, 'register', lambda *_: None)
@@ -126,7 +126,7 @@ def test_jax_joins_the_processes_and_leaves_sigterm_to_the_run(joined, coordinat
     multihost.start(coordinator, 3, 2, 77, list)
     ((arguments, options),) = joined
     assert arguments == (coordinator, 3, 2) and options['heartbeat_timeout_seconds'] == 77
-    assert options['shutdown_timeout_seconds'] >= 3600  # the first process waits for what another one still writes
+    assert options['shutdown_timeout_seconds'] >= 3600  # the first process waits for unfinished files of others
     assert not jax.config.jax_enable_preemption_service
 
 
@@ -205,7 +205,7 @@ def brown_part(brown_data, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def unbroken(brown_part, tmp_path_factory):
-    """What two processes reach when none is lost."""
+    """The result of two processes when none is lost."""
     folder = tmp_path_factory.mktemp('unbroken') / 'run'
     finish(*start_two(folder, brown_part))
     return outcome(folder)
@@ -220,7 +220,7 @@ def test_a_part_of_brown_by_two_processes(brown_part, unbroken, tmp_path):
 @pytest.mark.nightly
 def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, unbroken, tmp_path):
     folder = tmp_path / 'run'
-    for lost in (1, 0):  # the worker, then the coordinator
+    for lost in (1, 0):  # first the worker, then the coordinator
         processes = start_two(folder, brown_part)
         _wait_for_a_checkpoint(folder, processes)
         processes[lost].kill()
@@ -228,7 +228,7 @@ def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, un
         _, stderr = processes[1 - lost].communicate(timeout=120)
         assert time.monotonic() - killed < 30
         code = processes[1 - lost].returncode
-        if lost == 0 and code == -signal.SIGABRT:  # the end of JAX's service may be noticed before that of the update
+        if lost == 0 and code == -signal.SIGABRT:  # JAX's service may end before the update is seen to fail
             assert 'another task died' in stderr, stderr[-3000:]
         else:
             line = r'(?m)^another process was lost \(.*\); resume all processes with: \S*python\S* \S*launch\.py '
@@ -252,7 +252,7 @@ def test_sigterm_to_one_process_stops_all(brown_part, unbroken, tmp_path):
 
 
 def _wait_for_a_checkpoint(folder, processes):
-    """Waits until there is one more than there was."""
+    """Waits until another checkpoint exists."""
 
     def saved():
         return max((int(p.name) for p in (folder / 'checkpoints').glob('*') if p.name.isdigit()), default=0)

@@ -1,4 +1,4 @@
-"""Generation from models whose probabilities are known, and its command."""
+"""Generation from models with known probabilities, and the command `generate`."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_a_networks_state_gives_what_its_next_word_gives(network, family):
             by_state = generation.sample(model, np.array(prompt, int), 12, 20, choice)
             by_context = generation.sample(Wrapped(model), np.array(prompt, int), 12, 20, choice)
             assert by_state.shape == (20, 12) and by_state.dtype == np.int32
-            assert (by_state == by_context).all(1).mean() >= 0.9  # rounding may turn a draw
+            assert (by_state == by_context).all(1).mean() >= 0.9  # rounding may change a sample
 
 
 def test_the_rare_word_is_written_only_when_asked(network):

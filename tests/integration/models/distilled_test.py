@@ -1,4 +1,4 @@
-"""Training with teachers: what each of them reads beside a student, and what the student learns."""
+"""Training with teachers: the inputs of each teacher, and the distribution that the student learns."""
 
 import contextlib
 
@@ -37,14 +37,14 @@ def make_teacher(changes=None, seed=7):
 
 
 def make_run(changes=None, *teachers):
-    """Returns a run on the test's corpus; the key only says that there are teachers."""
+    """Returns a run on the test's corpus; the value of the key only indicates that there are teachers."""
     return prepare_run(
         small_settings({'output.teacher': 'given' if teachers else '', **(changes or {})}), DATA, teachers
     )
 
 
 def read_by_teachers(run, num_updates):
-    """Returns the positions of the first updates, and what the teachers read of each, with the state carried."""
+    """Returns the positions of the first updates and the teachers' inputs for each, with the state carried over."""
     network, B = run.program.network, run.program.batch_size
     words, state, found = run.words(0, 0, num_updates * B), network.start(B // network.layout.bptt_length)[1], []
     for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.layout.bptt_length):
@@ -65,7 +65,7 @@ def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(s
         p_SxTxV = teachers.probabilities('float32').reshape(*positions_SxT.shape, -1)
         for s, t in {(0, 0), (0, body.layout.bptt_length - 1), (len(positions_SxT) - 1, body.layout.bptt_length - 1)}:
             position = int(positions_SxT[s, t])
-            # A state begins where the stream does; of a shuffled example it knows the last 32 words.
+            # The state begins at the start of the stream; for a shuffled example, it covers the last 32 words.
             first = int(first_S[s]) if body.layout.over_streams else position + 1 - (model.network.body.reach or 32)
             first -= model.network.body.lookback
             ids = [int(DATA.tokens_T[i]) if i >= 0 else 0 for i in range(first - 1, position)]
@@ -79,7 +79,7 @@ def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(s
 @pytest.mark.parametrize('student', ['nplm', 'lstm'])
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_student_of_two_teachers_learns_their_mean(student, kind):
-    """Its cross-entropy with the teachers' mean falls towards the entropy of that mean."""
+    """The student's cross-entropy with the mean of the teachers approaches the entropy of the mean."""
     models = make_teacher(BODIES['nplm'], 1), make_teacher({**BODIES['nplm'], 'output.kind': 'two_level', **SPARSE}, 2)
     rate = {'optimizer.learning_rate': 0.3, 'train.epochs': 20, 'output.teacher_weight': 1.0, 'model.dropout': 0.0}
     run = make_run({**BODIES[student], **KINDS[kind], **rate}, *models)

@@ -1,4 +1,4 @@
-"""What holds of every body: no word depends on a later one, words may be read in parts, training resumes."""
+"""Properties of every body: no dependence on later words, reading in parts, and resumable training."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def network(family):
 
 @pytest.fixture
 def params(network):
-    """Random parameters, of which none is zero, so that everything depends on what it can depend on."""
+    """Returns random parameters without zeros, so every possible dependence takes effect."""
     params = network.init(jax.random.key(0))
     keys = iter(jax.random.split(jax.random.key(1), len(jax.tree.leaves(params))))
     return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape), params)
@@ -47,7 +47,7 @@ def joined(features):
 
 
 def read(network, params, ids_SxT):
-    """The features after each word, from the beginning of two texts."""
+    """Returns the features after each word, from the beginning of two texts."""
     state = network_reading.start_state(network, 2)
     return joined(network_reading.read(network, params, state, jnp.asarray(ids_SxT))[0])
 

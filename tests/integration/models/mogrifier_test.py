@@ -1,4 +1,4 @@
-"""The Mogrifier LSTM against its formulas, written as loops around Flax's LSTM cell."""
+"""The Mogrifier LSTM compared with its formulas, implemented as loops around Flax's LSTM cell."""
 
 import functools
 
@@ -47,7 +47,7 @@ def read_by_formulas(rounds, cell, carry, x_TxSxM):
 
 
 def value_and_gradients(read, inputs, weights_TxSxK):
-    """A number that depends on every output, and its gradients by the parameters, the carry and the inputs."""
+    """Returns a number that depends on every output, and its gradients for the parameters, the carry and the inputs."""
 
     def value(cell, carry, x_TxSxM):
         (c_SxK, _), h_TxSxK = read(cell, carry, x_TxSxM)

@@ -1,4 +1,4 @@
-"""Networks that read each line by itself: `corpus.context=line`."""
+"""Networks that read each line separately (`corpus.context=line`)."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ STREAM_T = np.concatenate([[END], *LINES])
 
 
 def make(family, **changes):
-    """A network over lines, and parameters far from zero."""
+    """Returns a network over lines, and parameters far from zero."""
     streams = {'train.batch_size': 16, 'model.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
     sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'model.averages': 2, 'model.layers': 2}
     sizes |= {'model.heads': 3, 'model.expansion': 2}
@@ -103,10 +103,10 @@ def test_the_state_after_an_update_knows_the_last_line_alone():
 
 
 class Forgetful(recurrent.Lstm):
-    """A body over streams that cannot begin anew."""
+    """A body over streams whose state cannot be reset."""
 
     def features(self, params, e_SxLxM, state, keys=None):
-        """Is never called."""
+        """Never called."""
 
 
 def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
@@ -135,7 +135,7 @@ def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), results[key], anew[key])
     test_T = np.asarray(data.tokens_T[data.test.start : data.test.stop])
     ends = np.flatnonzero(test_T == model.network.line_end) + 1
-    lines = np.split(test_T, ends)[1:-1]  # whole ones
+    lines = np.split(test_T, ends)[1:-1]  # complete lines
     scored = scoring.score(model, lines, LineStart.of(vocabulary))
     log_p_T = np.concatenate([line.log10_p_T for line in scored]) * scoring.LOG_10
     np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[ends[0] : ends[-1]], rtol=1e-4, atol=1e-4)

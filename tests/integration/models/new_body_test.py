@@ -1,6 +1,6 @@
-"""A new body is a class and a line in KINDS: everything else that a run does works with it.
+"""A new body needs only a class and a line in KINDS; all features of a run then support it.
 
-`seams_test` trains it under every output layer.
+`seams_test` trains the body with every output layer.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
     test_score = evaluate(model, data.tokens_T, data.test)
     assert test_score.perplexity == pytest.approx(results['perplexity']['test'], rel=1e-6)
     assert 'learned' in results['mixture']
-    assert experiment.run(make_config(tmp_path), tmp_path / 'run') == results  # a finished run is not trained again
+    assert experiment.run(make_config(tmp_path), tmp_path / 'run') == results  # finished runs are not trained again
 
     prompt = np.asarray(data.tokens_T[:4])
     ids_BxT = generation.sample(model, prompt, words=5, samples=3)

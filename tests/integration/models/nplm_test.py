@@ -1,4 +1,4 @@
-"""The paper's network: equation 1 by hand and by a loop, the order of the context, and what is refused."""
+"""The paper's network: equation 1 by hand and by a loop, the order of the context, and rejected inputs."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def log_probabilities(network, params, contexts_BxN):
 
 
 def equation_1(params, context_N):
-    """y of every word, as the paper's equation 1 reads, in float64; the context is in reading order."""
+    """Returns y of every word by the paper's equation 1, in float64; the context is in reading order."""
     C, H, d, U, W, b = (
         None if (array := params.get(name)) is None else np.float64(array)
         for name in ('C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V')
@@ -61,7 +61,7 @@ def test_equation_1_is_the_papers_loop_and_what_training_uses(n, m, h, direct):
     np.testing.assert_allclose(y_BxV, [equation_1(params, c) for c in np.asarray(contexts)], rtol=1e-5, atol=1e-5)
     log_p_BxV = jax.nn.log_softmax(y_BxV, axis=1)
     np.testing.assert_allclose(log_probabilities(network, params, contexts), log_p_BxV, rtol=1e-5, atol=1e-5)
-    loss, _ = loss_of(network, params, make_batch(contexts, jnp.arange(7)))  # in blocks, as training computes it
+    loss, _ = loss_of(network, params, make_batch(contexts, jnp.arange(7)))  # in blocks, as in training
     assert float(loss) == pytest.approx(-float(log_p_BxV[jnp.arange(7), jnp.arange(7)].mean()), rel=1e-5)
 
 
@@ -78,7 +78,7 @@ def test_gradients_equal_finite_differences(n, m, h, direct):
 @pytest.mark.parametrize('family,n', [('nplm', 4), ('gru', 4)])
 @pytest.mark.parametrize('kind', others_nightly(['full', 'nce'], ('full',)))
 def test_contexts_of_another_width_are_refused(family, n, kind):
-    """A recurrent body would predict more words than there are targets; n = 2 would read a vector of words as one."""
+    """A recurrent body would predict more words than targets; n = 2 would read a vector of words as a single word."""
     changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
     settings = small_settings({**changes, 'train.batch_size': 6, 'model.bptt_length': 1})
     program, state, inputs = start_training(settings, V, 9)

@@ -1,4 +1,4 @@
-"""Recurrent networks: gradients against formulas, the state against one long pass, and runs from config to model."""
+"""Recurrent networks: gradients by formulas, the state after one long pass, and complete runs."""
 
 import functools
 import re
@@ -56,7 +56,7 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
     keys = Keys.of_streams(jax.random.key(0), jnp.arange(2))
     network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), keys)
     numbers = [tuple(jax.random.key_data(key).tolist()) for key in used]
-    # Words, inputs, between layers and outputs of each stream; weights of each layer.
+    # Dropout of words, inputs, units between layers, and outputs of each stream, and of weights of each layer.
     assert len(numbers) == len(set(numbers)) == 2 * (1 + 1 + 3 + 1) + 4
 
 
@@ -72,7 +72,7 @@ def test_an_update_without_any_words_features_learns_no_features(kind):
 
 
 def test_the_slowness_penalty_is_of_the_output_before_dropout():
-    """And the activation penalty of the output after it (Merity et al., section 4.4)."""
+    """The activation penalty applies to the output after dropout (Merity et al., section 4.4)."""
     network, params = make('gru', dropout=0.5, **{'model.activation_penalty': 2.0, 'model.slowness_penalty': 3.0})
     ids_SxL, keys = jnp.asarray(batch(words=4)[0]), Keys.of_streams(jax.random.key(0), jnp.arange(2))
     output = network.features(params, ids_SxL, network.body.start(2), keys)
@@ -133,7 +133,7 @@ def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family
     words, e_SxLxM = batch(), jnp.ones((2, 6, M))
 
     def factors(precision, keys):
-        """Returns the types of the factors of all products that JAX gives to XLA."""
+        """Returns the types of the factors of all products that JAX passes to XLA."""
         network, params = make(family, **{'model.precision': precision, 'model.layers': 2, 'model.tied': True})
 
         def total(params):
@@ -171,7 +171,7 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
     log_p_T = model.score(TOKENS, Span(0, 600))
     assert log_p_T.dtype == np.float32
     np.testing.assert_allclose(log_p_T, np.asarray(expected), atol=1e-4)
-    for start, stop in ((0, 1), (255, 257), (3, 512), (511, 600)):  # the words before a span are read too
+    for start, stop in ((0, 1), (255, 257), (3, 512), (511, 600)):  # the words before a span are also read
         np.testing.assert_allclose(model.score(TOKENS, Span(start, stop)), expected[start:stop], atol=1e-4)
     for t in (0, 1, 15, 16, 100):
         log_p_V = model.next_word(np.asarray(TOKENS[:t])[None])[0]

@@ -1,4 +1,4 @@
-"""Every body trains with every output layer, and sparse updates are what a dense computation gives.
+"""Every body trains with every output layer, and sparse updates give the results of dense computation.
 
 `BODY=NAME python -m pytest tests/integration/models/seams_test.py` tests one body, with all its output
 layers.
@@ -51,8 +51,8 @@ SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if issubclass(layer, Spar
 ONLY = os.environ.get('BODY', '')
 assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
 KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
-QUICK = (ONLY, 'nplm')  # the others are nightly
-WITH_ALL = (ONLY, 'nplm', 'lstm', 'lstm, tied')  # a window; a state that is carried on; one table of words and outputs
+QUICK = (ONLY, 'nplm')  # the other pairs are tested nightly
+WITH_ALL = (ONLY, 'nplm', 'lstm', 'lstm, tied')  # a window, a body with a state, and a body with weight tying
 FEW = {} if ONLY else dict.fromkeys(TIED, ('full', 'two_level'))
 UPDATED = covering_pairs(KINDS | FEW, WITH_ALL, always='full')
 COMPARED = covering_pairs({body: [k for k in SPARSE_KINDS if k in kinds] for body, kinds in KINDS.items()}, WITH_ALL)
@@ -61,7 +61,7 @@ POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occu
 
 @pytest.fixture(autouse=True)
 def bag_of_features(monkeypatch):
-    """One more body than the registry has."""
+    """Registers an additional body."""
     register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
 
 
@@ -76,13 +76,13 @@ def make_settings(body, kind, **changes):
 @pytest.mark.parametrize('body,kind', others_nightly(UPDATED, QUICK))
 def test_updates_lower_the_loss_of_one_distribution(body, kind):
     recipe = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.03, 'optimizer.schedule': 'constant'}
-    epochs = 9 if body.endswith('Energy') else 3  # its gradients pass through three small factors
+    epochs = 9 if body.endswith('Energy') else 3  # because its gradients pass through three small factors
     run = prepare_run(make_settings(body, kind, **recipe, **{'train.epochs': epochs}), DATA)
     network, state = run.program.network, run.init_state()
 
     @jax.jit
     def exact(params):
-        """log P of all words at each training position, and the NLL of those that stand there."""
+        """Returns log P of all words at each training position, and the NLL of the training words."""
         state, ids, targets = network_reading.stream_blocks(network, DATA.tokens_T, DATA.train, len(DATA.train))
         features = by_example(network_reading.read(network, params, state, ids)[0])
         return network.output.log_probabilities(params, features), network.output.nll(params, features, targets[0])
@@ -100,11 +100,11 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
 
 
 def dense_loss(params, network, batch, carry, key):
-    """The loss of a sparse output layer from the scores of all words, and what the streams carry on."""
+    """Returns the loss of a sparse output layer from the scores of all words, and the next state of the streams."""
     key, key_rows = jax.random.split(key)
     targets, proposal = batch.targets_B, batch.extras
     features, carry = features_of(network, params, batch.ids_SxL, carry, key)
-    if proposal is None:  # two_level's loss is exact
+    if proposal is None:  # the loss of two_level is exact
         return network.output.nll(params, features, targets).mean(), carry
     y_VxB = network.output.scorer.scores(params, features)
     if type(network.output) is ImportanceSampling:
@@ -130,7 +130,7 @@ def assert_close(actual, expected, atol):
 
 
 def start(settings):
-    """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
+    """Returns a training with large parameters, its batch, and the sampling distribution of its output layer."""
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     inputs, body = inputs.replace(extras=program.network.output.make_extras(DATA.train_words, V)), program.network.body
@@ -159,7 +159,7 @@ def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
         )
 
     grads, carry, expected, expected_carry = both(state.params)
-    # Norms amplify rounding: parameters that differ by 2e-7 have gradients that differ by 8e-4.
+    # Norms amplify rounding errors: parameters that differ by 2e-7 have gradients that differ by 8e-4.
     assert_close(grads, expected, 1e-3 if body.startswith('residual') else 1e-6)
     assert_close(carry, expected_carry, 1e-6)
 

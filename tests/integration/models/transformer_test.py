@@ -1,4 +1,4 @@
-"""The Transformer: its formula in float64, what it looks at, and its cache."""
+"""The Transformer: its formula in float64, its attention window, and its cache."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def make(**changes):
 
 
 def log_probabilities(network, params, ids):
-    """log P of every word after each of `ids`, as one writes it down, in float64, word by word."""
+    """Returns log P of every word after each of `ids`, by the formulas, in float64 and word by word."""
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     norm = lambda z, g: g * (z - z.mean()) / np.sqrt(z.var() + 1e-5)  # noqa: E731
     gelu = lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))  # noqa: E731

@@ -1,4 +1,4 @@
-"""N-grams that are counted in small blocks and in files are those that are counted at once in memory."""
+"""Counting n-grams in small blocks and in files gives the same result as counting them at once in memory."""
 
 import os
 import resource
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 
 
 def reference(tokens_T, span, n, size):
-    """Keys, counts and suffix nodes of orders 2..n by np.unique, order by order."""
+    """Returns keys, counts and suffix nodes of orders 2..n, computed by np.unique for each order."""
     words_L = with_history(np.asarray(tokens_T), span, n - 1)
     nodes_L, tables = words_L, []
     for k in range(2, n + 1):

@@ -1,4 +1,4 @@
-"""The losses from sampled words: against the full softmax, and against the formulas in float64."""
+"""Sampled losses compared with the full softmax, and with the formulas in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from nplm_jax.training import step
 
 
 def test_every_word_of_a_probability_can_be_drawn_so_that_each_target_has_a_gradient():
-    log_q_V = np.full(50, -40.0)  # 40 words of 10^-17, which round to nothing, between the others
+    log_q_V = np.full(50, -40.0)  # 40 words with probability 1e-17, which is rounded to zero, between the others
     log_q_V[::5] = np.log(np.arange(1, 11))
     proposal = sampled.inclusion_distribution(log_q_V, 4)
     log_p_V = np.asarray(proposal.log_inclusion_prob_V, np.float64)
@@ -46,7 +46,7 @@ def test_the_normaliser_is_without_bias_and_the_gradient_nears_the_full_one():
         distance.append(max(jax.tree.leaves(off)))
     assert distance[2] < distance[1] < distance[0] and distance[2] < 0.02
 
-    def ratio(key):  # Z of the samples to Z of all words, for the first example
+    def ratio(key):  # ratio of Z from the samples to Z of all words, for the first example
         samples_S = sampled.draw(key, proposal, 150)
         y_V = softmax.scores(*named(terms, b_V))[:, 0]
         drawn = jnp.exp(y_V[samples_S] - proposal.log_inclusion_prob_V[samples_S])
@@ -75,7 +75,7 @@ def test_nce_equals_the_formula_in_float64():
 
 @pytest.mark.parametrize('n,m,h,direct', [(4, 3, 5, True), (3, 7, 0, True)])
 def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, direct):
-    """Rows that a batch needs several times, too; decay, once a chunk, is all but what it is at each step."""
+    """This includes rows that a batch reads several times. Decay once per chunk nearly equals decay at each step."""
     tokens_T = jnp.asarray(np.random.default_rng(2).integers(0, 23, 200), jnp.int32)
     positions_T = jnp.asarray(np.random.default_rng(3).permutation(200)[:192], jnp.int32)
     model = {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, 'model.dropout': 0.0}
@@ -121,7 +121,7 @@ def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say
     config = config_lib.override(sentences.get_config(), {'output.kind': kind, 'train.epochs': 2})
     results = experiment.run(config, tmp_path / 'run')
     said, note = lines()[0], 'output.samples=1000: lowered to 10 to fit the vocabulary'
-    if ':' in kind:  # draws with replacement: any number of samples fits
+    if ':' in kind:  # samples are drawn with replacement, so any number is possible
         assert 'lowered' not in results and note not in said
     else:
         assert results['lowered'] == {'output.samples': 10} and said.count(note) == 1

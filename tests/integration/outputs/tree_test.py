@@ -1,4 +1,4 @@
-"""The tree output: one distribution, however it is computed, the probabilities of a tree by hand, and its gradients."""
+"""The tree output: the same distribution by every method, probabilities of a small tree by hand, and gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 
 def several_leaves(tmp_path):
-    """A file in which every third word has two leaves."""
+    """A code file in which every third word has two leaves."""
     leaves = [w for w in range(V) for _ in range(2 if w % 3 == 0 else 1)]
     codes = dict.fromkeys(range(V), '')
     order = np.random.default_rng(3).permutation(len(leaves))
@@ -39,7 +39,7 @@ def made(request, tmp_path):
 
 
 def reference(network, params, contexts):
-    """log P of all words by a walk down from the root to each leaf, float64."""
+    """Returns log P of all words by following the path from the root to each leaf, float64."""
     features = {name: np.asarray(x, np.float64) for name, x in FEATURES_OF(network, params, contexts)[0].items()}
     tables = {name: np.asarray(params[name], np.float64) for name in (*features, 'b_V')}
     y_BxT = tables['b_V'] + sum(x @ tables[name].T for name, x in features.items())

@@ -1,4 +1,4 @@
-"""The two-level softmax: one distribution, however it is computed, and the gradients of the plain formula."""
+"""The two-level softmax: the same distribution by every method, and the gradients of the plain formula."""
 
 import functools
 
@@ -15,7 +15,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training import step
 
 V = 31
-# Shortlist, classes at most, classes made: of one size, the last one not full, one class, a class a word.
+# Shortlist, maximum classes, actual classes: equal sizes, an incomplete last class, one class, one class per word.
 LAYOUTS = [(7, 4, 4), (10, 4, 4), (0, 1, 1), (5, 26, 26)]
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
 TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
@@ -33,7 +33,7 @@ def make(num_shortlist, max_classes, direct=True, h=5):
 
 
 def plain(network, params, contexts_BxN):
-    """log P of all words, class by class. Returns: B x V."""
+    """Returns log P of all words, computed class by class, B x V."""
     y_BxV, features, layer = (
         nplm.logits({name: array for name, array in params.items() if name != 'classes'}, contexts_BxN),
         features_of(network, params, contexts_BxN)[0],

@@ -1,4 +1,4 @@
-"""`output.teacher`: runs that teach another, by name, digest and words."""
+"""`output.teacher`: teachers are identified by name, digest and words."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ def train(folder, teacher='', **changes):
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-    """A finished run, with a comma in its name."""
+    """A finished run whose name contains a comma."""
     return train(tmp_path_factory.mktemp('runs') / 'first,h=5').folder
 
 
@@ -42,7 +42,7 @@ def test_a_student_goes_on_only_with_the_teachers_that_it_began_with(trained, tm
     shutil.copytree(trained, teacher)
     train(student, teacher)
     shutil.rmtree(teacher)
-    train(student, teacher)  # finished: it outlives its teacher
+    train(student, teacher)  # a finished run no longer needs its teacher
     train(teacher, seed=2)
     with refuses('--workdir'):
         train(student, teacher)
@@ -86,8 +86,8 @@ def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(train
 def test_a_teacher_that_cannot_teach_is_one_line(trained, tmp_path):
     counted = nplm_jax.train('sentences', tmp_path / 'counted', {'model.family': 'interpolated', 'model.n': 3}).folder
     (tmp_path / 'begun').mkdir()
-    refused = [tmp_path / 'none', f'{trained},{tmp_path}/none', tmp_path / 'begun']  # no finished run
-    refused += [f'{trained},{trained}', counted, tmp_path / 'student']  # twice, a count-based model, the student itself
+    refused = [tmp_path / 'none', f'{trained},{tmp_path}/none', tmp_path / 'begun']  # not a finished run
+    refused += [f'{trained},{trained}', counted, tmp_path / 'student']  # twice; by counting; the student
     for name in refused:
         with refuses('output.teacher') as caught:
             train(tmp_path / 'student', name)

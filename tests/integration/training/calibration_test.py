@@ -1,4 +1,4 @@
-"""Fitting the output bias to the validation words."""
+"""Calibration of the output bias on the validation words."""
 
 import math
 
@@ -46,7 +46,7 @@ FAMILIES = {
 
 
 def numpy_nll(d_G, probabilities_TxG, groups_T):
-    """The mean NLL of the groups' words relative to d = 0, with the normal prior."""
+    """Returns the mean NLL of the words' groups relative to d = 0, including the Gaussian prior."""
     log_sums_T = np.log(probabilities_TxG @ np.exp(d_G))
     return np.mean(log_sums_T - d_G[groups_T]) + 0.5 * (d_G**2).sum() / len(groups_T)
 
@@ -68,7 +68,7 @@ def test_offsets_minimise_the_nll():
     for direction in (*np.eye(5), *rng.normal(size=(20, 5))):
         for size in (-0.01, 0.01):
             assert numpy_nll(d_G + size * direction, probabilities_TxG, groups_T) > least
-    assert np.isfinite(d_G).all() and d_G[4] == d_G.min()  # no word is of the last group
+    assert np.isfinite(d_G).all() and d_G[4] == d_G.min()  # no word belongs to the last group
 
 
 def test_a_model_without_context_gets_the_shares_of_the_groups():
@@ -119,7 +119,7 @@ def test_the_calibrated_network_scales_each_words_probability_by_its_groups_fact
 def test_training_ends_with_calibration_which_changes_only_b(tmp_path):
     plain, progress, _ = train(small_settings(), tmp_path / 'plain')
     best, calibrated_progress, reporter = train(small_settings(CALIBRATE), tmp_path / 'calibrated')
-    assert calibrated_progress.best_valid_nll == progress.best_valid_nll  # metrics.jsonl has it before calibration
+    assert calibrated_progress.best_valid_nll == progress.best_valid_nll  # the value before calibration
     network = prepare_run(small_settings(), DATA).program.network
     expected = calibration.calibrate(NeuralLanguageModel(network, plain), DATA)
     for name, value in expected.items():
@@ -132,7 +132,7 @@ def test_training_ends_with_calibration_which_changes_only_b(tmp_path):
             pytest.approx(np.log(perplexity.perplexity(NeuralLanguageModel(network, best), DATA.tokens_T, DATA.valid))),
         )
     ]
-    again, _, reporter = train(small_settings(CALIBRATE), tmp_path / 'calibrated')  # not twice
+    again, _, reporter = train(small_settings(CALIBRATE), tmp_path / 'calibrated')  # not applied twice
     assert not reporter.nll and not reporter.changes
     np.testing.assert_array_equal(again[BIAS], best[BIAS])
 
@@ -154,7 +154,7 @@ def test_runs_that_train_together_are_each_calibrated():
 @pytest.mark.eight_devices
 def test_on_eight_devices_it_is_that_of_one(tmp_path):
     changes = {'train.batch_size': 8, **CALIBRATE}
-    mesh = {'parallel.data': 2, 'parallel.model': 4}  # which does not divide the words
+    mesh = {'parallel.data': 2, 'parallel.model': 4}  # which does not divide the number of words
     alone, on_mesh = (train(small_settings({**changes, **keys}), tmp_path / str(len(keys)))[0] for keys in ({}, mesh))
     assert V % 4 and on_mesh[BIAS].shape == (V + -V % 4,)
     on_mesh = prepare_run(small_settings({**changes, **mesh}), DATA).program.unshard(on_mesh)

@@ -32,15 +32,15 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
                 file.unlink()
             elif damage == 'truncate':
                 file.write_bytes(data[: len(data) // 2])
-            elif file.parent.name == 'd':  # where the arrays lie
+            elif file.parent.name == 'd':  # the location of the arrays
                 file.write_bytes(bytes(b ^ 1 for b in data))
     said = []
     monkeypatch.setattr(logging, 'warning', lambda text, *args: said.append(text % args))
     assert restored_step(tmp_path) == 2
     assert len(said) == 1 and numbers(said[0])[0] == '3' and numbers(said[0])[-1] == '2'
-    assert (tmp_path / '3.damaged').is_dir()  # nothing is thrown away
+    assert (tmp_path / '3.damaged').is_dir()  # nothing is deleted
     store = CheckpointStore(tmp_path)
-    store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number is free again
+    store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number can be used again
     store.close()
     assert restored_step(tmp_path) == 3
 
@@ -54,7 +54,7 @@ def test_damage_to_many_arrays_is_one_error_and_nothing_is_printed(tmp_path, cap
         os.truncate(file, size)
         with contextlib.closing(CheckpointStore(tmp_path)) as store, refuses(tmp_path):
             store.restore(state, BEST)
-        gc.collect()  # pytest fails for what a thread or a coroutine could not raise
+        gc.collect()  # pytest fails for exceptions in threads or coroutines
     assert capfd.readouterr() == ('', '')
 
 
@@ -113,12 +113,12 @@ def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeyp
     assert restored_step(tmp_path) == 3
 
 
-FAILED = r'\b4\b.*No space left'  # the update whose checkpoint it was, and why
+FAILED = r'\b4\b.*No space left'  # the update of the checkpoint, and the reason
 
 
 @pytest.fixture
 def failing(tmp_path, monkeypatch):
-    """Returns a store whose save of update 4 has failed in the background, on a disk that has room again."""
+    """Returns a store whose save of update 4 failed in the background; the disk has free space again."""
     store, failed = CheckpointStore(filled(tmp_path)), threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(os, 'rename', lambda *_: failed.set() or (_ for _ in ()).throw(OSError(28, 'No space left')))
@@ -135,7 +135,7 @@ def test_after_a_save_that_failed_in_the_background_the_next_is_written_and_says
 
 
 class FailedManager:
-    """A manager of Orbax that raises the error of an earlier save at every call."""
+    """An Orbax manager that raises the error of an earlier save in every call."""
 
     def __getattr__(self, name):
         def fail(*_, **__):

@@ -1,4 +1,4 @@
-"""In how many executions a run makes its updates changes nothing."""
+"""Results do not depend on how updates are divided into chunks."""
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ RECIPES = {
 
 
 def end(settings):
-    """Returns the parameters, and their average, after all updates."""
+    """Returns the parameters and their average after all updates."""
     run = prepare_run(settings, DATA)
     state, step = run.init_state(), 0
     while step < run.schedule.total_steps:

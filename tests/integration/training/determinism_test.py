@@ -1,4 +1,4 @@
-"""Same seed, same bits: whole runs in processes of their own, on one device and over eight simulated ones."""
+"""Equal seeds give bitwise equal results in separate processes, on one device and on eight simulated devices."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ OVER_EIGHT = ('--config.parallel.data=4', '--config.parallel.model=2')
 
 
 def final_bits(folder):
-    """Returns all that a run ends with: every array's bytes, its perplexities and its number of updates."""
+    """Returns the result of a run: the bytes of every array, the perplexities and the number of updates."""
     settings = experiment.load(folder).settings
     settings = config_lib.replace(settings, {'parallel.data': 1, 'parallel.model': 1})
     run = prepare_run(settings, loading.prepare_recorded(settings, folder))
@@ -33,7 +33,7 @@ def final_bits(folder):
 @pytest.mark.parametrize('devices,flags', [(1, ()), (8, OVER_EIGHT)])
 def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices, flags):
     env = {**usual_environment(), 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}
-    env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself
+    env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles separately
     changes = ('--config.train.epochs=40', '--config.model.dropout=0.2')
     for name in ('one', 'two'):
         process = launch_process(

@@ -1,4 +1,4 @@
-"""Optimizers of Optax by import path are what Optax's own loop makes of them."""
+"""Optax optimizers named by import path give the same results as a plain Optax loop."""
 
 import jax
 import jax.numpy as jnp
@@ -51,20 +51,20 @@ RATES = {'optax:lion': 0.003, 'optax.contrib:prodigy': 1.0}
 
 
 def by_name(name, changes=None):
-    """Returns small settings of the optimizer that a path names, which updates all parameters."""
+    """Returns small settings for an optimizer named by import path, which updates all parameters."""
     rate = {'optimizer.name': name, 'optimizer.learning_rate': RATES.get(name, 0.02)}
     options = {'optimizer.options.estim_lr0': 0.001} if 'prodigy' in name else {}
     return small_settings({**SAME, **rate, **options, **(changes or {})})
 
 
 def batches(network, num_steps):
-    """Returns contexts and targets of `num_steps` updates; the last word of a context decides the next."""
+    """Returns contexts and targets for `num_steps` updates; the last word of a context determines the target."""
     contexts = np.random.default_rng(0).integers(0, network.vocabulary_size, (num_steps, 7, network.body.reach))
     return contexts.astype(np.int32), ((contexts[:, :, -1] + 1) % network.vocabulary_size).astype(np.int32)
 
 
 def by_the_project(settings, network, num_steps):
-    """Returns the losses of updates by this package, its last parameters and those that it evaluates."""
+    """Returns the losses of updates by this package, the last parameters and the parameters for evaluation."""
     program, state, inputs = start_training(settings, network.vocabulary_size, num_steps)
     losses = []
     update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch)))
@@ -75,7 +75,7 @@ def by_the_project(settings, network, num_steps):
 
 
 def by_optax(tx, params, network, num_steps):
-    """Returns the losses of updates by Optax's own loop, its last parameters and those to evaluate."""
+    """Returns the losses of updates by a plain Optax loop, the last parameters and the parameters for evaluation."""
     state, losses = tx.init(params), []
 
     @jax.jit
@@ -107,7 +107,7 @@ def test_the_losses_are_those_of_optaxs_own_loop(name, schedule):
     rate = optax.cosine_decay_schedule(rate, STEPS) if schedule == 'cosine' else rate
     expected = by_optax(OPTIMIZERS[name](rate), params, network, STEPS)
     got = by_the_project(settings, network, STEPS)
-    assert np.mean(expected[0][-5:]) < 0.99 * expected[0][0]  # it has learnt something
+    assert np.mean(expected[0][-5:]) < 0.99 * expected[0][0]  # the loss has decreased
     print(f'{name}, {schedule}: {got[0][-1]:.6f} here, {expected[0][-1]:.6f} by Optax')
     np.testing.assert_allclose(got[0], expected[0], atol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got[1:], expected[1:])
@@ -200,7 +200,7 @@ def test_the_matrices_of_every_body_are_in_by_out(family):
     direct = {'model.direct': family == 'nplm', 'model.rounds': 2, 'model.n': 4}
     network = network_from_settings(small_settings({**sizes, **direct}), 17)
     inputs = {'nplm': 9, 'residual': (3 + network.body.averages) * 3 if family == 'residual' else 0}.get(family, 3)
-    widths = {  # of each name of a matrix: (in, out)
+    widths = {  # for each matrix name: (in, out)
         **dict.fromkeys(['H_KxP', 'H_PxK'], (inputs, 5)),
         'W_h_KxK': (5, 5),
         **dict.fromkeys(['W_e_KxM', 'R_2_DxK'], (3, 5)),
@@ -246,17 +246,17 @@ def test_searched_rates_share_a_program_and_give_single_runs(name, schedule):
 
 
 def no_rate(momentum=0.9):
-    """Is no factory."""
+    """Takes no learning rate, so it is not a factory."""
     return optax.trace(momentum)
 
 
 def needs_a_number(learning_rate):
-    """Is only of a rate that does not change."""
+    """Supports only a constant rate."""
     return optax.scale(-1.0 * learning_rate)
 
 
 def needs_a_value(learning_rate):
-    """Needs more than gradients."""
+    """Requires the value of the loss in addition to gradients."""
     return optax.contrib.momo(learning_rate)
 
 

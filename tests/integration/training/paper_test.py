@@ -1,4 +1,4 @@
-"""The network and the paper's recipe against its equations, transcribed by hand into float64 NumPy."""
+"""The network and the paper's recipe compared with the paper's equations in float64 NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +22,16 @@ def make_settings(n, m, h, direct, **changes):
 
 
 def as_float64(params, n, m):
-    """C, H, d, U, W, b as float64 arrays; an absent one is zero, which the equations leave without effect."""
+    """Returns C, H, d, U, W, b as float64 arrays. Absent parameters are zero, so they have no effect."""
     P = (n - 1) * m
     zero = {'H': np.zeros((1, P)), 'd': np.zeros(1), 'U': np.zeros((V, 1)), 'W': np.zeros((V, P))}
     return {k: np.asarray(params[name], np.float64) if name in params else zero[k] for k, name in NAMES.items()}
 
 
 def paper_gradients(theta, context, word):
-    """Section 3.2's forward and backward phase for one word: -log P and d(log P)/d(theta).
+    """Computes the forward and backward phases of section 3.2 for one word: -log P and d(log P)/d(theta).
 
-    context: The words before, in reading order.
+    context: The previous words in reading order.
     """
     C, H, d, U, W, b = (theta[k] for k in 'CHdUWb')
     m = C.shape[1]
@@ -65,12 +65,12 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 def random_params(settings, seed=0):
     params = network_from_settings(settings, V).init(jax.random.key(seed))
-    rng = np.random.default_rng(seed)  # no parameter may be zero, else a term could hide
+    rng = np.random.default_rng(seed)  # no parameter may be zero, because this would hide a term
     return jax.tree.map(lambda w: jnp.asarray(rng.normal(0, 0.5, w.shape), jnp.float32), params)
 
 
 def context_of(tokens, position, n):
-    """The words before a position in reading order; before the text stands the rare word, 0."""
+    """Returns the words before a position in reading order, padded with the rare-word symbol (0)."""
     return [int(tokens[i]) if i >= 0 else 0 for i in range(position - n + 1, position)]
 
 
@@ -85,7 +85,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     params = random_params(settings := make_settings(n, m, h, direct))
     rng = np.random.default_rng(1)
     contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
-    contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
+    contexts[0] = contexts[0, 0]  # the same word in every place of a context, so its features get several gradients
     decay = 0.03
     (_, nll), grads = LOSS_AND_GRADIENTS(params, network_from_settings(settings, V), make_batch(contexts, words), decay)
     theta = as_float64(params, n, m)
@@ -102,7 +102,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
 
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
 def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
-    rates = {'epsilon_0': 0.05, 'r': 0.02, 'decay': 0.01}  # larger than the paper's, so that errors show
+    rates = {'epsilon_0': 0.05, 'r': 0.02, 'decay': 0.01}  # larger than in the paper, which makes errors visible
     changes = {f'optimizer.{key}': value for key, value in rates.items()}
     settings = make_settings(n, m, h, direct, **changes, **{'train.batch_size': 1})
     tokens_T = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
@@ -124,7 +124,7 @@ def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
 
 
 def test_a_batch_of_the_papers_recipe_is_the_sum_at_the_same_rate():
-    settings = make_settings(3, 4, 5, True, **{'train.batch_size': 7})  # at the paper's own rates
+    settings = make_settings(3, 4, 5, True, **{'train.batch_size': 7})  # at the paper's rates
     tokens_T = np.random.default_rng(4).integers(0, V, 30).astype(np.int32)
     positions_T = np.arange(2, 9, dtype=np.int32)
     theta = as_float64(start := random_params(settings), 3, 4)

@@ -1,4 +1,4 @@
-"""The rates of schedules, by hand; a schedule of one's own trains, is swept over its own option, and resumes."""
+"""Rates of schedules by hand; a user's schedule can be trained, swept over its option, and resumed."""
 
 import json
 
@@ -36,7 +36,7 @@ STAIRCASE = {'optimizer.schedule': 'my_rates:Staircase'}
 
 
 def rates(changes, total_steps, steps):
-    """Returns the learning rates of some updates, in a compiled program."""
+    """Returns the learning rates of some updates, computed in a compiled program."""
     rule = default_settings(changes).optimizer
     rate = jax.jit(make_optimizer(rule, total_steps, 1, ()).learning_rate)
     return [float(rate(rule.hyperparams, jnp.int32(step))) for step in steps]
@@ -48,7 +48,7 @@ def rates(changes, total_steps, steps):
         ({}, {0: 2, 50: 2, 80: 2, 81: 1.9, 90: 1, 99: 0.1, 100: 0}),  # the last 20 of 100 updates
         ({'optimizer.cooldown': 0.5}, {0: 2, 50: 2, 51: 1.96, 75: 1, 99: 0.04, 100: 0}),
         ({'optimizer.cooldown': 1.0}, {0: 2, 25: 1.5, 99: 0.02, 100: 0}),
-        ({'optimizer.cooldown': 0.001}, {0: 2, 99: 2, 100: 0}),  # one update at least
+        ({'optimizer.cooldown': 0.001}, {0: 2, 99: 2, 100: 0}),  # at least one update
         ({'optimizer.warmup': 50}, {0: 0, 25: 1, 50: 2, 90: 2, 95: 1, 99: 0.2, 100: 0}),  # the last 10 of 50
     ],
 )
@@ -81,7 +81,7 @@ def test_a_cooldown_that_is_impossible_or_not_read_is_refused(changes, message):
 
 @pytest.fixture
 def my_rates(tmp_path, monkeypatch):
-    """The working folder, with a schedule in it."""
+    """The working folder, with a module that defines a schedule."""
     with plugin_folder(tmp_path, monkeypatch, my_rates=STEPS):
         yield tmp_path
 

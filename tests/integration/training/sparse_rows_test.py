@@ -1,4 +1,4 @@
-"""Rows that a sparse update needs, and what changes of the other parameters."""
+"""Rows that a sparse update reads, and changes of the other parameters."""
 
 import functools
 
@@ -30,7 +30,7 @@ def view_of(network, params, batch):
 
 
 def ones_of(view):
-    """Returns gradients of one for each number of a view."""
+    """Returns gradients of one for all elements of a view."""
     return jax.tree.map(jnp.ones_like, view)._replace(rows=view.rows)
 
 

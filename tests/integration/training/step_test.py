@@ -26,7 +26,7 @@ TRAIN_STEP = jax.jit(step_lib.train_step, static_argnums=0)
 @pytest.mark.parametrize('changes', [{}, LSTM], ids=['nplm', 'lstm'])
 def test_many_updates_in_one_execution_equal_one_at_a_time(changes):
     run = prepare_run(small_settings(changes), DATA)
-    # The state is donated: each execution gets its own.
+    # The state is donated, so each execution needs a separate copy.
     B, chunk = run.program.batch_size, run.chunk(run.init_state(), 0)
     together, nll = execute_steps(run.program, run.init_state(), chunk.positions_T, 3 * B, 6, chunk.inputs)
     state, one_by_one = run.init_state(), []
@@ -40,7 +40,7 @@ def test_many_updates_in_one_execution_equal_one_at_a_time(changes):
 
 @pytest.mark.parametrize('kind', ['full', 'sampled'])
 def test_output_weights_and_their_moments_keep_the_words_last_in_memory(kind):
-    """Read from the compiled loop over updates; where rows are gathered they stay as they are."""
+    """The layout is read from the compiled loop over updates. With gathered rows, the layout does not change."""
     rule = 'adam' if kind == 'full' else 'sgd'
     settings = small_settings({'output.kind': kind, 'output.samples': 5, 'optimizer.name': rule})
     run = prepare_run(settings, DATA)
@@ -80,7 +80,7 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
 def test_rows_that_are_updated_alone_end_as_in_an_update_of_all_rows(kind):
     settings = small_settings({**SPARSE, **NO_DROPOUT, 'output.kind': kind})
     alone = prepare_run(settings, DATA)
-    # A norm that is never reached leaves the gradients as they are, and makes the optimizer no plain SGD.
+    # A norm that is never reached does not change the gradients, but the optimizer is no longer plain SGD.
     dense = prepare_run(replace(settings, {'optimizer.clip_norm': 1e6}), DATA)
     assert alone.program.scatters_updates and not dense.program.scatters_updates
     states = []

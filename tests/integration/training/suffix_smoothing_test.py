@@ -1,4 +1,4 @@
-"""Smoothing the parameters of rare words with those of words that have the same ending."""
+"""Smoothing of the rows of rare words with the rows of words with the same suffix."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ SMOOTHED = {'train.suffix_smoothing': 2.0, 'train.calibrate': True}
 
 
 def mean_of_ending(rows, k, ending):
-    """The formula of the module's docstring, by recursion, in plain Python."""
+    """Computes the formula of the module's docstring by recursion, in plain Python."""
     total, weights = np.zeros(rows.shape[1]), 0.0
     for word, count, row in zip(WORDS, COUNTS_V, rows):
         if word[-len(ending) or len(word) :] == ending or not ending:
@@ -62,7 +62,7 @@ def test_the_tables_with_a_row_per_word_are_smoothed(changes, smoothed):
 
 
 def test_training_ends_with_smoothing_and_then_calibration(tmp_path):
-    rule = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.1}  # smoothing then lowers the perplexity
+    rule = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.1}  # so smoothing lowers the perplexity
     plain, progress, _ = train(small_settings(rule), tmp_path / 'plain')
     best, smoothed_progress, _ = train(small_settings({**rule, **SMOOTHED}), tmp_path / 'smoothed')
     network = prepare_run(small_settings(), DATA).program.network

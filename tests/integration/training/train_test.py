@@ -50,7 +50,7 @@ def validation_score(settings, params):
 
 
 def train_unsaved(settings):
-    """Trains to the end without checkpoints. Returns: best parameters, progress, reporter."""
+    """Trains to the end without checkpoints. Returns the best parameters, progress and reporter."""
     reporter = RecordingReporter()
     best, _, progress = fit(train_lib.train(prepare_run(settings, DATA), None, reporter))
     return best, progress, reporter
@@ -146,7 +146,7 @@ def test_early_stopping_keeps_the_best():
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    # The rate climbs: the first updates are sound and saved, then it explodes.
+    # The rate grows: the first updates are finite and saved, and the loss then explodes.
     climb = {'optimizer.learning_rate': 1e9, 'optimizer.schedule': 'linear', 'optimizer.warmup': 90}
     often = {'train.checkpoint_every': 1, 'train.steps_per_execution': 1}
     settings = small_settings({**climb, **often})
@@ -159,7 +159,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
 
 
 def test_what_is_not_finite_is_never_saved(tmp_path):
-    settings = small_settings({'train.checkpoint_every': 4, 'train.log_every': 50})  # no other check is due at 4
+    settings = small_settings({'train.checkpoint_every': 4, 'train.log_every': 50})  # no other check is due at update 4
     run = prepare_run(settings, DATA)
     state = run.init_state()
     broken = state.replace(params={**state.params, 'd_K': state.params['d_K'].at[1].set(jnp.inf)})

@@ -1,4 +1,4 @@
-"""The paper in one file: its ids, log-probabilities and updates are the library's; its command and exercises run."""
+"""The paper in one file: the same ids, log-probabilities and updates as the library; its commands and exercises run."""
 
 import ast
 import functools
@@ -33,7 +33,7 @@ each_network = pytest.mark.parametrize('direct', [False, True], ids=['mlp9', 'ml
 
 @pytest.fixture(autouse=True)
 def scratch(monkeypatch):
-    """Imports the file anew, as a student does in its folder; it adds a vector to each row without `[None, :]`."""
+    """Imports the file again, as a student would, and allows it to add a vector to each row without `[None, :]`."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.delitem(sys.modules, 'nplm_from_scratch', raising=False)
     with jax.numpy_rank_promotion('allow'):
@@ -42,7 +42,7 @@ def scratch(monkeypatch):
 
 @pytest.fixture
 def tiny_brown(tmp_path, monkeypatch):
-    """A folder of NLTK's data with twelve short texts in the form of Brown's."""
+    """A folder of NLTK data with twelve short texts in Brown's format."""
     folder, rng = tmp_path / 'nltk_data' / 'corpora' / 'brown', random.Random(1)
     folder.mkdir(parents=True)
     sentences = [*SENTENCES, "Two of the man's men could not say what he said , he said .", "It 's 1/2 Smith's ."]
@@ -113,7 +113,7 @@ def test_its_log_probabilities_are_those_of_the_library(scratch, direct):
     nll_T = np.asarray(scratch.nll(theta, *scratch.examples(jax.numpy.asarray(tokens_T), positions_T, 5)), np.float64)
     expected_T = -np.asarray(model.score(tokens_T, Span(0, len(tokens_T))), np.float64)
     assert abs(nll_T.mean() - expected_T.mean()) < 1e-6
-    assert np.abs(nll_T - expected_T).max() < 4e-6  # two steps of float32 from 8 to 16 nats: 1.9e-6 was measured
+    assert np.abs(nll_T - expected_T).max() < 4e-6  # two steps of float32 between 8 and 16 nats; 1.9e-6 was measured
     span = Span(2000, 3000)
     found = scratch.perplexity(theta, jax.numpy.asarray(tokens_T), range(span.start, span.stop), 5)
     assert found == pytest.approx(perplexity(model, tokens_T, span), rel=1e-6)
@@ -126,7 +126,7 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
     s, tokens_T, positions = scratch.settings(flags), make_tokens(), []
     changes = {'optimizer.name': rule, 'optimizer.learning_rate': s.rate, 'optimizer.schedule': 'cosine'}
     changes |= {'train.batch_size': s.batch_size, 'train.epochs': s.epochs}
-    changes |= {'optimizer.decay': s.decay} if rule == 'sgd' else {}  # the paper's is a default
+    changes |= {'optimizer.decay': s.decay} if rule == 'sgd' else {}  # the paper's value is the default
     settings = small_settings({**NETWORK, **changes, 'model.direct': direct})
     program, state, _ = start_training(settings, V, s.train // s.batch_size)
     initial, update = to_theta(state.params), scratch.update
@@ -189,7 +189,7 @@ def test_too_many_words_are_refused(scratch, tiny_brown):
 
 @pytest.fixture
 def tiny_settings(scratch, tiny_brown, monkeypatch):
-    """Replaces the numbers of words and of passes on the command line and in the page's blocks."""
+    """Replaces the numbers of words and passes on the command line and in the blocks of the page."""
 
     def tiny(arguments=None):
         namespace = settings(arguments)
@@ -215,5 +215,5 @@ def test_the_answers_to_the_exercises_run(scratch, tiny_settings, capsys):
     assert 5 <= len(blocks) <= 7
     for number, (code, printed) in enumerate(blocks):
         exec(compile(code, f'block {number} of nplm_from_scratch.md', 'exec'), names)
-        shape = [re.sub(r'[\d.,]+', '0', line) for line in printed.splitlines()]  # the numbers are those of Brown
+        shape = [re.sub(r'[\d.,]+', '0', line) for line in printed.splitlines()]  # the numbers refer to Brown
         assert [re.sub(r'[\d.,]+', '0', line) for line in capsys.readouterr().out.splitlines()] == shape

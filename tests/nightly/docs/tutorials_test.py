@@ -1,4 +1,4 @@
-"""The tutorials run: their code here on little text; unchanged in a Jupyter kernel under the marker nightly."""
+"""The tutorials run: their code with small texts, and, with the marker nightly, unchanged in a Jupyter kernel."""
 
 import json
 import re
@@ -12,9 +12,9 @@ from helpers import ROOT, usual_environment
 
 FOLDER = ROOT / 'docs' / 'tutorials'
 TUTORIALS = sorted(FOLDER.glob('*.ipynb'))
-LONG = 'from_2003_to_the_transformer'  # the build of the docs does not run it
+LONG = 'from_2003_to_the_transformer'  # the documentation build does not run it
 _LEFT_OUT = 'batches sampled moments regularised residual averages tied transformer_n lstm'.split()
-LITTLE = {  # replaces values of the cell that is tagged `parameters`
+LITTLE = {  # replaces values in the cell tagged `parameters`
     'your_first_model': {'EPOCHS': 1},
     'the_paper_in_one_file': {'LAST': 438, 'EPOCHS': 1},
     'surprisal_for_an_experiment': {'EPOCHS': 1},
@@ -22,7 +22,7 @@ LITTLE = {  # replaces values of the cell that is tagged `parameters`
     'ngrams_with_exercises': {},
     LONG: {'LAST': 436, 'PASSES': 1, 'LEAVE_OUT': _LEFT_OUT, 'CONTEXTS': (1, 60), 'PLACES': 20},
 }
-NEEDS = {'surprisal_for_an_experiment': 'statsmodels'}  # of pip install ".[studies]"
+NEEDS = {'surprisal_for_an_experiment': 'statsmodels'}  # installed by pip install ".[studies]"
 
 each_tutorial = pytest.mark.parametrize('path', TUTORIALS, ids=lambda path: path.stem)
 
@@ -33,12 +33,12 @@ def code_cells(path):
 
 def skip_without_package(path):
     if path.stem in NEEDS:
-        pytest.importorskip(NEEDS[path.stem], reason='needs what pip install ".[studies]" brings')
+        pytest.importorskip(NEEDS[path.stem], reason='needs pip install ".[studies]"')
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs the code of a tutorial with other values of its parameters. Returns: its names."""
+    """Returns a function that runs the code of a tutorial with other parameter values and returns its namespace."""
     figures = []
 
     def show():
@@ -60,7 +60,7 @@ def run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     monkeypatch.setattr(plt, 'show', show)
-    monkeypatch.syspath_prepend(str(FOLDER))  # of the modules that tutorials import
+    monkeypatch.syspath_prepend(str(FOLDER))  # for the modules that tutorials import
     return run
 
 
@@ -109,8 +109,8 @@ def test_outputs_are_committed_only_where_the_build_of_the_docs_does_not_run_it(
 @pytest.mark.nightly
 @each_tutorial
 def test_it_runs_in_a_kernel(path, tmp_path):
-    nbclient = pytest.importorskip('nbclient', reason='needs what pip install ".[notebooks]" brings')
-    pytest.importorskip('ipykernel', reason='needs what pip install ".[notebooks]" brings')
+    nbclient = pytest.importorskip('nbclient', reason='needs pip install ".[notebooks]"')
+    pytest.importorskip('ipykernel', reason='needs pip install ".[notebooks]"')
     skip_without_package(path)
     import nbformat  # noqa: PLC0415 (comes with nbclient)
 
@@ -118,4 +118,4 @@ def test_it_runs_in_a_kernel(path, tmp_path):
     nbformat.validate(notebook)
     places = {'PYTHONPATH': f'{ROOT}:{FOLDER}', 'TMPDIR': str(tmp_path)}
     client = nbclient.NotebookClient(notebook, timeout=900, resources={'metadata': {'path': str(tmp_path)}})
-    client.execute(env={**usual_environment(), **places})  # minutes less than with the tests' compiler flags
+    client.execute(env={**usual_environment(), **places})  # saves minutes compared with the tests' compiler flags

@@ -1,4 +1,4 @@
-"""The race on an accelerator: its order and resumption, rows that fail, what a row counts, and its table."""
+"""The race on an accelerator: order, resumption, failing rows, the counts of a row, and the table."""
 
 import json
 import re
@@ -22,7 +22,7 @@ FOLDER = 'NVIDIA-H100-80GB-HBM3'
 
 @pytest.fixture
 def children(monkeypatch, tmp_path):
-    """Returns what each child answers, an exception to raise or a result, and the names of those that were started."""
+    """Returns the response of each child (a result, or an exception to raise) and the names of started children."""
     answers, started = {race.ABOUT: ABOUT}, []
 
     def run_child(name, rehearse, seconds):
@@ -42,7 +42,7 @@ def test_rows_are_measured_in_order_of_worth_and_written_as_they_come(children, 
     names = list(rows.ROWS)
     assert names[:3] == ['mlp1-4096', 'default-4096', 'transformer-4096'] and names[-1] == 'transformer-131072'
     answers['mlp1-4096-plain_jax'] = subprocess.TimeoutExpired('race', 1)
-    monkeypatch.setattr(race, 'LIMIT', 1e6)  # so that the minutes are over, and not the row's
+    monkeypatch.setattr(race, 'LIMIT', 1e6)  # so the race ends because of its minutes, not because of the row's limit
     race.race(tmp_path, 25, rehearse=False)
     before = names[: names.index('mlp1-4096-plain_jax')]
     assert started == [*before, 'mlp1-4096-plain_jax']

@@ -1,4 +1,4 @@
-"""What is read from a compiled program's text, and the table of the programs; no compiler is needed."""
+"""Parsing of a compiled program's text, and the table of the programs; no compiler is needed."""
 
 import json
 import types

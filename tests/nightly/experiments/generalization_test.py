@@ -1,4 +1,4 @@
-"""The grammar's entropy is exact, and the study's table is of what was measured."""
+"""The grammar's entropy is exact, and the study's table shows the measured values."""
 
 import math
 import pathlib
@@ -14,7 +14,7 @@ CATS = grammar.cats_and_dogs()
 
 
 def is_ambiguous(language):
-    """Whether two derivations say the same sentence: whether two readers that part can both reach the end."""
+    """Returns whether two derivations give the same sentence, that is, whether diverging readers can both finish."""
     reached, pending = {(START, START, False)}, [(START, START, False)]
     while pending:
         first, second, parted = pending.pop()
@@ -82,7 +82,7 @@ def test_a_word_is_predicted_from_all_before_it():
 
 def test_the_entropy_is_the_mean_of_what_sampled_sentences_say():
     words = grammar.text(CATS, 7, 40_000)
-    words = words[: len(words) - words[::-1].index('.')]  # whole sentences
+    words = words[: len(words) - words[::-1].index('.')]  # complete sentences
     log_p = grammar.log_probabilities(CATS, words)
     sums, sentence = [], 0.0
     for word, p in zip(words, log_p):

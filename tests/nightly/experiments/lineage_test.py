@@ -1,4 +1,4 @@
-"""The ladder: each rung changes what it says; what the table computes."""
+"""The ladder: each rung changes the documented keys, and the table computes the documented values."""
 
 import json
 
@@ -53,7 +53,7 @@ def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monk
     (tmp_path / 'brown' / 'counts-1.json').write_text(json.dumps(made_up('counts', 1, 50.0)))
     rows = {row[0]: row for row in table.rows('brown')}
     assert rows['paper'][-2:] == ['-', 1] and rows['counts'][3:6] == ['-', '-', '-']
-    assert rows['batches'][-3:] == [pytest.approx(60.0), '60.0%', 2]  # the root of 40 * 90; seed 1 alone has both
+    assert rows['batches'][-3:] == [pytest.approx(60.0), '60.0%', 2]  # the root of 40 * 90; only seed 1 has both
     assert rows['sampled'][-2:] == ['25.0%', 1]
     monkeypatch.setattr(table, 'FIGURE', tmp_path / 'drawn.png')
     pytest.importorskip('matplotlib')

@@ -1,4 +1,4 @@
-"""Minimal pairs: which sentence is likelier, ties, the pairs that a vocabulary covers, and files that are damaged."""
+"""Minimal pairs: the more likely sentence, ties, pairs covered by a vocabulary, and damaged files."""
 
 import io
 import json
@@ -26,7 +26,7 @@ PAIRS = [
 
 
 class Favourite(LanguageModel):
-    """Gives a word log P -0.5, any other -1."""
+    """A model that assigns log P = -0.5 to one word and -1 to all others."""
 
     n = 3
 
@@ -84,7 +84,7 @@ def test_a_vocabulary_covers_pairs_by_their_differing_words_or_in_full():
     assert encoded.subsets['all'].tolist() == [True] * 4
     assert encoded.subsets['differing'].tolist() == [True, True, False, False]
     assert encoded.subsets['full'].tolist() == [True, False, False, False]
-    assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # sentences that are read alike are one
+    assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # equal token sequences are scored once
     assert VOCABULARY.decode(encoded.lines[2]) == ['the', '<rare>', 'sleeps', '.']
     with refuses("agreement, column 'sentence'"):
         pairs.to_stimuli([PAIRS[0]._replace(bad=' ')])
@@ -98,7 +98,7 @@ def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_count
     assert found['read_as_one_sentence'] == 1
     assert found['paradigms'] == {'agreement': ['verbs', 'syntax'], 'nouns': ['nouns', 'semantics']}
     marks = measure.evaluate(Favourite('<p>'), VOCABULARY, measure.Sentences(PAIRS[:2]))
-    assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # what stands before a sentence is not scored
+    assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # the context before a sentence is not scored
 
 
 def test_a_tie_is_half_a_point_and_seeds_have_a_spread():

@@ -1,4 +1,4 @@
-"""The study of new words: which words it leaves out, and what it compares."""
+"""The study of new words: the words left out of training, and the compared methods."""
 
 import dataclasses
 
@@ -69,7 +69,7 @@ def test_a_part_of_the_task_has_its_words_alone_and_leaves_out_the_others():
 
 
 def test_a_model_that_predicts_by_counts_is_measured_readers():
-    """A network without features predicts by its bias, so that the means are those of the log-frequencies."""
+    """A network without features predicts by its bias, so the means equal the means of the log-frequencies."""
     task = new_words_task.make_task(DATA).select(slice(0, 2))
     log_p_V = np.log((np.asarray(task.full.vocabulary.counts) + 1.0) / 9e3)
 
@@ -143,4 +143,4 @@ def test_a_new_word_goes_more_than_half_the_way_by_the_default_variant():
     measured = new_words.read('window')
     share = new_words.share_of_the_way(measured, 'test', measured['chosen'], 'word', '5')
     assert share > 0.5
-    assert new_words.VARIANTS[measured['chosen']] == (Weighting(), 1.0)  # the default is the variant that was chosen
+    assert new_words.VARIANTS[measured['chosen']] == (Weighting(), 1.0)  # the default is the chosen variant

@@ -1,4 +1,4 @@
-"""The study of the open vocabulary: the tokenizations that it compares read the same text."""
+"""The study of open vocabularies: all compared tokenizations read the same text."""
 
 from helpers import corpus_settings
 

@@ -1,4 +1,4 @@
-"""The cost model of a mesh, and how the bytes that a compiled program sends are read from its text."""
+"""The cost model of a mesh, and parsing of the bytes sent by a compiled program."""
 
 import dataclasses
 import pathlib

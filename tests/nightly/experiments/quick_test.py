@@ -1,4 +1,4 @@
-"""The benchmarks run in their short form, where those that compute the same compare it; nothing is timed."""
+"""The benchmarks run with --quick, where contestants that compute the same values compare them; nothing is timed."""
 
 import pytest
 from helpers import ROOT

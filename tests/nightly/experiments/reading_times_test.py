@@ -1,4 +1,4 @@
-"""The study of reading times: its data, its models, and the whole on a made-up corpus."""
+"""The study of reading times: its data, its models, and a complete run on a synthetic corpus."""
 
 import hashlib
 import math
@@ -21,7 +21,7 @@ with no_app_missing():
 
 
 def test_tokens_are_summed_to_the_words_that_they_stand_in():
-    # 'He said, "no."' in tokens that begin with blanks, split words, and split off punctuation
+    # 'He said, "no."' in tokens that begin with spaces, with split words and separate punctuation
     tokens = {'He': math.nan, ' s': -1.0, 'aid': -2.0, ',': -0.5, ' "': -4.0, 'no': -8.0, '."': -16.0}
     words, offsets = ['He', 'said,', '"no."'], [0, 2, 4, 7, 8, 10, 12]
     sums = natural_stories.sum_tokens(words, list(tokens), list(tokens.values()), offsets)
@@ -68,14 +68,14 @@ def test_shuffled_surprisals_stay_in_their_story():
 
 
 def _make_text(rng, num_sentences, new_word=''):
-    """Returns a made-up text with a comma here and there, and with a word that may be new."""
+    """Returns a synthetic text with some commas, and optionally with a new word."""
     words = ['bo' * (i % 5 + 1) + 'abcdefghij'[i % 10] for i in range(20)] + ([new_word] if new_word else [])
     sentences = (rng.choices(words, k=rng.randint(5, 9)) for _ in range(num_sentences))
     return ' '.join(' '.join(w + ',' * (rng.random() < 0.2) for w in s).rstrip(',') + '.' for s in sentences)
 
 
 def _write_corpus(folder):
-    """Writes three made-up stories with made-up times, and tokens that are words. Returns: the files' checksums."""
+    """Writes three synthetic stories with reading times, and words as tokens. Returns the checksums of the files."""
     rng = random.Random(1)
     times, tokens = ['word\tzone\titem\tnItem\tmeanItemRT\tsdItemRT\tgmeanItemRT\tgsdItemRT'], []
     for story in (3, 1, 2):
@@ -123,7 +123,7 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     summed_W = reading.word_surprisals(tmp_path / 'runs' / 'kneser_ney_2', read, is_spelled=False)
     np.testing.assert_allclose(summed_W, cached, rtol=1e-5)
     assert table.make_table(measured).count('\n') == 5
-    monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time all comes from the cache
+    monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time, all values come from the cache
     assert measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache') == measured
     with refuses('--runs'):
         measure.measure_all([tmp_path], str(tmp_path), tmp_path / 'cache')

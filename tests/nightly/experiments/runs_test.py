@@ -1,4 +1,4 @@
-"""The driver of the studies: what it trains, in which order, when it stops, and what it writes."""
+"""The driver of the studies: trained runs, their order, stops, and written results."""
 
 import json
 import subprocess

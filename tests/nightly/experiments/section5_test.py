@@ -1,4 +1,4 @@
-"""The studies of section 5: what they compute, and what they refuse."""
+"""The studies of section 5: computed values and rejected inputs."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Similarity and analogies of made-up vectors whose answers are known."""
+"""Similarity and analogies of synthetic vectors with known answers."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_analogies_leave_out_the_words_that_are_asked():
     assert found['interval'] == [0.0, 1.0]
     assert tasks.answer(VECTORS, WORDS, [('a', 'b', 'c', 'd')])['accuracy'] is None
     zero = np.vstack([VECTORS[:3], np.zeros((2, 3))])
-    assert tasks.answer(zero, WORDS, [right])['accuracy'] in (0.0, 1.0)  # a zero vector gives no nan
+    assert tasks.answer(zero, WORDS, [right])['accuracy'] in (0.0, 1.0)  # a zero vector does not give nan
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The contestants of experiments/cost/speed do the same updates; what the scripts print is what is committed."""
+"""The contestants of experiments/cost/speed make the same updates, and the scripts print the committed results."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from nplm_jax.utils.errors import NonFiniteError
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
 
-WINDOWS = ('mlp1', 'mlp3', 'mlp9')  # direct and hidden, direct alone, hidden alone
+WINDOWS = ('mlp1', 'mlp3', 'mlp9')  # direct and hidden, only direct, only hidden
 STREAMS = {  # row -> small sizes
     'lstm': {'model.m': 6, 'model.h': 7},
     'mogrifier': {'model.m': 6, 'model.h': 6},
@@ -90,13 +90,13 @@ def test_the_races_table_is_medians_and_the_ratio_of_the_first_contestant_to_eac
 
 
 def start_study(module, *words):
-    """Starts a study in this process, as `python -m` does in another one."""
+    """Starts a study within this process, like `python -m` in a separate process."""
     study.run(module.__doc__, define=module.define, measure=module.main, show=module.show, argv=words)
 
 
 @pytest.fixture
 def small_race(monkeypatch, tmp_path):
-    """Returns the words of a race of a small network, without PyTorch; memory and ceiling are not measured."""
+    """Returns the arguments for a race of a small network without PyTorch; memory and ceiling are not measured."""
     config = brown.get_config('mlp1')
     config.model.m, config.model.h = 6, 7
     monkeypatch.setitem(problem_lib.ROWS, 'mlp1', (lambda: config, 50))

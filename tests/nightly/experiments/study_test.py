@@ -1,4 +1,4 @@
-"""Every command of a study that is printed: its module, its flags, and its start in the smallest form."""
+"""Every printed command of a study: its module, its flags, and its start in the smallest form."""
 
 import argparse
 import ast
@@ -20,8 +20,8 @@ from studies import entry, start
 from experiments import results, study
 
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
-END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
-WRONG = {  # words after the module, of which one names what is missing or cannot be
+END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # the end of a command: prose, or another command
+WRONG = {  # arguments, one of which names a missing or impossible value
     'use.decoding.study': ['--runs=nosuch'],
     'paper.generalization.study': ['--sizes', '7'],
     'use.minimal_pairs.measure': ['--runs=nosuch'],
@@ -42,7 +42,7 @@ WRONG = {  # words after the module, of which one names what is missing or canno
 
 @functools.cache
 def printed() -> dict[str, set[str]]:
-    """Returns the commands in pages and in docstrings: by module the words that follow it."""
+    """Returns the arguments of all commands in pages and docstrings, by module."""
     pages = [ROOT / 'README.md', *ROOT.glob('docs/**/*.md'), *ROOT.glob('experiments/**/*.md')]
     texts = [path.read_text() for path in pages]
     texts += [ast.get_docstring(ast.parse(path.read_text())) or '' for path in ROOT.glob('experiments/**/*.py')]
@@ -53,7 +53,7 @@ def printed() -> dict[str, set[str]]:
 
 
 def programs() -> dict[str, ast.If]:
-    """Returns what each study does as a program."""
+    """Returns the `if __name__ == '__main__'` block of each study."""
     found = {}
     for path in ROOT.glob('experiments/**/*.py'):
         for node in ast.parse(path.read_text()).body:
@@ -63,7 +63,7 @@ def programs() -> dict[str, ast.If]:
 
 
 def words_of(command: str) -> list[str]:
-    """Returns the words of a printed command, with the flags in brackets and without the arguments there."""
+    """Returns the words of a printed command, including bracketed flags but without their values."""
     flags = [
         flag for group in re.findall(r'\[(.*?)\]', command) for flag in re.findall(r'--(?!config\.)[^\s|]+', group)
     ]
@@ -111,7 +111,7 @@ def outputs() -> list[str]:
     """Returns the studies that have --output."""
     found = []
     for module in programs():
-        with contextlib.suppress(pytest.skip.Exception):  # of a study whose app is deleted
+        with contextlib.suppress(pytest.skip.Exception):  # for a study whose app has been deleted
             options = entry(module)
             parser = study.make_parser(options['doc'], options.get('define', lambda parser: None), 'show' in options)
             found += [module] if '--output' in parser.format_help() and 'measure' in options else []
@@ -136,7 +136,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
     assert line.startswith(f"--output='{tmp_path}/file/below/x.json': ")
 
 
-INTERRUPTED = {  # by study: what measures a row, where the results hold the rows, the words, what is not there
+INTERRUPTED = {  # study -> function that measures a row, key of the rows, arguments, missing inputs
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
     'cost.scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
@@ -152,7 +152,7 @@ def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, t
     monkeypatch.chdir(tmp_path)
     for file in ('text', 'lmplz'):
         (tmp_path / file).write_text('a\n')
-    rows = iter([{'digest': ''}] * (2 if name == 'cost.scale.cold' else 1))  # a round of which has two programs
+    rows = iter([{'digest': ''}] * (2 if name == 'cost.scale.cold' else 1))  # a round of this study has two programs
 
     def measure_row(*_):
         for row in rows:

@@ -1,4 +1,4 @@
-"""The study of tokens: its texts, its runs of any number of updates, and what it measures on a small text."""
+"""The study of tokens: its texts, runs with any number of updates, and measurements on a small text."""
 
 import math
 
@@ -15,7 +15,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """Small texts with words outside the vocabulary, and the systems, with few pieces."""
+    """Small texts with words outside the vocabulary, and the systems with few pieces."""
     generator = np.random.default_rng(1)
     folder = tmp_path / 'texts' / 'brown'
     folder.mkdir(parents=True)
@@ -48,7 +48,7 @@ def test_bits_are_those_of_all_bytes_of_the_test_text(small, system):
     bits = -measured['log_p'] / math.log(2) / file.stat().st_size
     assert measured['bits_per_byte'] == pytest.approx(bits)
     assert 2 ** (bits * file.stat().st_size / 900) == pytest.approx(measured['perplexity_per_word'])
-    if system == study.WORDS:  # an unknown word costs its spelling as well
+    if system == study.WORDS:  # the score of an unknown word includes its spelling
         assert measured['vocabulary'] == 30 and measured['rare_test_words'] > 0
         assert measured['log_p'] < measured['log_p_closed']
 

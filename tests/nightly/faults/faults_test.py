@@ -1,4 +1,4 @@
-"""One or two of each fault, and with `-m ''` one in every phase; `python -m tools.faults --measure` does hundreds."""
+"""One or two faults of each kind, or one per phase with `-m ''`; `python -m tools.faults --measure` tries hundreds."""
 
 import random
 import subprocess
@@ -106,7 +106,7 @@ def test_the_message_of_jax_about_a_loss_counts_as_one_line_or_none_next_to_the_
 
 def serve(folder, fault):
     if (data := network.archive()) is None:
-        pytest.skip('serves Brown from this machine, which has none')
+        pytest.skip('needs the Brown Corpus on this machine')
     return network.broken(folder, fault, data)
 
 

@@ -23,10 +23,13 @@ VALUES = [
 
 
 class Reader(NamedTuple):
-    """A reader under search.
+    """A reader to be tested with damaged files.
 
-    valid: files that it reads, as bytes. read: takes a folder to work in and the bytes of a file; raises AssertionError
-    when a result differs after it is written and read again. cases: the numbers tried by default and by `-m ''`.
+    Attributes:
+        valid: The contents of valid files.
+        read: A function of a working folder and the bytes of a file. It raises AssertionError if a result changes when
+            it is written and read again.
+        cases: The number of cases by default, and with `-m ''`.
     """
 
     name: str
@@ -37,7 +40,7 @@ class Reader(NamedTuple):
 
 
 def damaged(rng: random.Random, reader: Reader) -> bytes:
-    """Returns one of the reader's valid files with some edits."""
+    """Returns one of the reader's valid files after some edits."""
     data = rng.choice(reader.valid)
     if reader.is_json and rng.random() < 0.5:
         return damaged_json(rng, data)
@@ -48,7 +51,7 @@ def damaged(rng: random.Random, reader: Reader) -> bytes:
 
 def edited(rng: random.Random, data: bytes) -> bytes:
     kind = rng.choice(['flip', 'insert', 'replace', 'delete', 'repeat', 'move', 'cut', 'line'])
-    if kind == 'line':  # or what lies between two line ends
+    if kind == 'line':  # or the text between two line ends
         parts = data.split(b'\n')
         place = rng.randrange(len(parts))
         parts[place : place + rng.randint(0, 1)] = [rng.choice(parts)] * rng.choice([0, 1, 1, 2, 50])

@@ -1,9 +1,9 @@
-"""A run's folder from a stranger in every command of nplm: each reads it, or ends in one line.
+"""Untrusted run folders in every command of nplm: each command reads the folder or exits with a one-line error.
 
-A case is a finished run's folder with one to three kinds of damage: bytes of any file edited, values of JSON replaced,
-a file that is a folder, empty or missing, a count-based model with other arrays under a right checksum, sizes
-in config.json that no machine holds. A command must end with exit code 0, 1 or 2, in seconds, with an address space
-that is not much larger than that of the whole folder, and without a traceback.
+A case is a finished run's folder with one to three kinds of damage: edited bytes of any file; replaced JSON values; a
+file that is missing, empty or a folder; a count-based model with other arrays and a valid checksum; or sizes in
+config.json that exceed the memory of any machine. A command must end within seconds, with exit code 0, 1 or 2 and
+without a traceback. Its address space must not be much larger than with the undamaged folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.nightly.fuzz import damage
 SECONDS = 60  # that a command may take
 MEGABYTES = 3_000  # by which the address space may grow
 TEXT = 'i like dog\ni love zzz\n'
-# What is given to each command; RUN is the damaged folder and GOOD a whole one.
+# The arguments of each command; RUN is the damaged folder, and GOOD is an undamaged folder.
 COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'generate': [['RUN', '--words=3', '--samples=2'], ['RUN', 'GOOD', '--words=3', '--beam=2']],
     'score': [['RUN'], ['RUN', 'GOOD', '--stream'], ['RUN', '--open']],
@@ -62,13 +62,13 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
 
 
 def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
-    """Trains what is damaged: a network, and models by counting of each format."""
+    """Trains the runs to be damaged: a network, and count-based models in each format."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
     ):
-        warnings.simplefilter('ignore')  # three sentences are too little text for discounts
+        warnings.simplefilter('ignore')  # three sentences are too little text for estimating discounts
         for name, family, n in (
             ('network', 'nplm', 3), ('counts', 'kneser_ney', 2), ('interpolated', 'interpolated', 3),
             ('classes', 'classes', 2),
@@ -83,7 +83,7 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def damaged(rng: random.Random, folder: pathlib.Path) -> str:
-    """Damages a copy of a run's folder. Returns a note of what was done."""
+    """Damages a copy of a run's folder. Returns a description of the damage."""
     notes = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         kinds: list[Callable[[random.Random, pathlib.Path], str]] = [
@@ -141,7 +141,7 @@ def _replace_file(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def _sizes(rng: random.Random, folder: pathlib.Path) -> str:
-    """Declares sizes in config.json that the folder does not hold."""
+    """Declares sizes in config.json that do not match the folder's files."""
     path = folder / 'config.json'
     try:
         config = json.loads(path.read_bytes())
@@ -154,11 +154,11 @@ def _sizes(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def _other_arrays(rng: random.Random, folder: pathlib.Path) -> str:
-    """Writes a count-based model with one other array under a right checksum, as a stranger can."""
+    """Writes a count-based model with a different array and a valid checksum, as an attacker could."""
     path = folder / storage.MODEL_FILE
     try:
         arrays, metadata = archives.read(path)
-    except BadInput:  # it has been damaged before
+    except BadInput:  # an earlier step has damaged it
         return 'nothing'
     name = rng.choice(sorted(arrays))
     array, generator = arrays[name], np.random.default_rng(rng.randrange(2**32))
@@ -198,7 +198,7 @@ def _random_values(generator: np.random.Generator, array: np.ndarray) -> np.ndar
 
 
 def _seal(rng: random.Random, folder: pathlib.Path) -> str:
-    """Edits the bytes of a count-based model and writes the checksum that belongs to them."""
+    """Edits the bytes of a count-based model and writes their valid checksum."""
     path = folder / storage.MODEL_FILE
     content = path.read_bytes()
     for _ in range(rng.choice([1, 1, 2])):
@@ -208,7 +208,7 @@ def _seal(rng: random.Random, folder: pathlib.Path) -> str:
 
 
 def sealed(content: bytes, entries: Mapping[str, Any] = {}) -> bytes:
-    """Returns a file of arrays with further entries in its header and the checksum that belongs to it, if it can."""
+    """Returns an array file with additional header entries and a valid checksum, if possible."""
     size = int.from_bytes(content[:8], 'little')
     try:
         header = json.loads(content[8 : 8 + size])
@@ -224,12 +224,12 @@ def sealed(content: bytes, entries: Mapping[str, Any] = {}) -> bytes:
 
 
 class TooSlow(BaseException):
-    """What no command catches, as it would an OSError."""
+    """An exception that no command catches, unlike OSError."""
 
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """Fails what takes longer than SECONDS, or more than MEGABYTES of address space beyond that in use."""
+    """Fails if the block takes longer than SECONDS, or more than MEGABYTES of additional address space."""
 
     def ring(*_: Any) -> None:
         raise TooSlow(f'more than {SECONDS} s')
@@ -251,9 +251,9 @@ def limited() -> Iterator[None]:
 
 
 def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Runs a command in this process. Returns its exit code and what it printed on stdout and on stderr.
+    """Runs a command within this process. Returns its exit code, stdout and stderr.
 
-    Raises: what the command lets out, which a user would see as a traceback.
+    Exceptions that the command does not catch are raised; a user would see a traceback.
     """
     stdin = types.SimpleNamespace(buffer=io.BytesIO(TEXT.encode()), isatty=lambda: False)
     code, stdout, stderr = 0, io.StringIO(), io.StringIO()
@@ -275,9 +275,9 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
 def outcome(
     rng: random.Random, bases: Sequence[pathlib.Path], command: str, calls: Sequence[Sequence[str]]
 ) -> tuple[str, str]:
-    """Gives a damaged folder to a command, in one of its calls. Returns `read` or `refused`, and a note of the damage.
+    """Runs a command on a damaged folder. Returns `read` or `refused`, and a description of the damage.
 
-    Raises: AssertionError with the note and what went wrong.
+    Raises AssertionError with the description and the problem.
     """
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as name:
         root = pathlib.Path(name)
@@ -311,7 +311,7 @@ def outcome(
 
 
 def _problem(code: int, stderr: str) -> str:
-    """Says what is wrong with how a command ended; empty if nothing is."""
+    """Describes the problem with the exit of a command; empty if there is none."""
     if 'Traceback' in stderr:
         return 'a traceback'
     if code == 0:
@@ -327,7 +327,7 @@ def _problem(code: int, stderr: str) -> str:
 def search(
     cases: int, bases: Sequence[pathlib.Path], commands: Mapping[str, Sequence[Sequence[str]]] = COMMANDS
 ) -> None:
-    """Tries that many damaged folders in each command. Raises: AssertionError that names the first case that fails."""
+    """Tries the given number of damaged folders in each command. Raises AssertionError for the first failing case."""
     for command in [name for name in commands if name in all_commands()]:
         for number in range(cases):
             outcome(random.Random(f'{command} {number}'), bases, command, commands[command])

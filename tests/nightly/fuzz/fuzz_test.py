@@ -1,4 +1,4 @@
-"""Every reader returns a result or raises BadInput for any file: few cases by default, many with `-m ''`."""
+"""Every reader returns a result or raises BadInput for any file; few cases by default, many with `-m ''`."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ def test_many_damaged_files(reader):
 
 
 def test_a_damaged_folder_in_every_command(folders):
-    """One case of each, on the network and the model by counting that other tests use too."""
+    """Tries one case per command, with the network and the count-based model that other tests also use."""
     search_folders(1, [folders / 'network', folders / 'counts'])
 
 

@@ -1,4 +1,4 @@
-"""The readers under search, each with valid files and with the properties that its results must have."""
+"""The readers to be tested, each with valid files and required properties of its results."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _file(folder: pathlib.Path, data: bytes, name: str = 'file') -> pathlib.Path
 
 
 def _again(read: Callable[..., Any], *args: Any) -> Any:
-    """What was written must be read: BadInput would pass for a refusal of the damaged file."""
+    """A written file must be readable, because BadInput would be mistaken for the rejection of a damaged file."""
     try:
         return read(*args)
     except BadInput as error:
@@ -116,7 +116,7 @@ def read_arpa(folder: pathlib.Path, data: bytes) -> None:
     contexts_BxN = np.random.default_rng(0).integers(0, len(words), (3, 2))
     before = model.next_word(contexts_BxN)
     assert not np.isnan(before).any()
-    arpa.write(model, words, folder / 'again')  # BadInput for words that the format reserves
+    arpa.write(model, words, folder / 'again')  # BadInput for reserved words of the format
     again, same = _again(arpa.read, folder / 'again')
     assert same == words
     np.testing.assert_allclose(again.next_word(contexts_BxN), before, rtol=1e-5, atol=1e-5)
@@ -149,12 +149,12 @@ def read_config(folder: pathlib.Path, data: bytes) -> None:
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
-    (folder / 'checkpoints' / '1').mkdir(parents=True, exist_ok=True)  # else nothing is compared
+    (folder / 'checkpoints' / '1').mkdir(parents=True, exist_ok=True)  # otherwise nothing is compared
     run_inputs.record_inputs(folder, _settings(), _data())
 
 
 def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
-    """seal: the checksum is that of the damaged bytes, so that the zip and what it holds are read."""
+    """Reads a packed model. With `seal`, the checksum is valid for the damaged bytes, so the zip file is read."""
     if seal:
         data = (body := data[:-64]) + hashlib.sha256(body).hexdigest().encode()
     with mock.patch.dict(os.environ, NPLM_JAX_CACHE=str(folder / 'cache')):
@@ -168,7 +168,7 @@ def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
 @functools.cache
 def _packed() -> bytes:
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter('ignore')  # three sentences are too little text for discounts
+        warnings.simplefilter('ignore')  # three sentences are too little text for estimating discounts
         run, scratch = pathlib.Path(made) / 'run', pathlib.Path(made) / 'scratch'
         experiment.run(sentences.get_config('kneser_ney_3'), run)
         scratch.mkdir()
@@ -259,7 +259,7 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
-    """data: the files of a checkpoint, one after another in a tar of which only the contents may be damaged."""
+    """Reads a checkpoint. `data` contains its concatenated files from a tar file; only contents may be damaged."""
     with tarfile.open(fileobj=io.BytesIO(_checkpoint()[0])) as archive:
         names = [m.name for m in archive if m.isfile()]
         archive.extractall(folder, **({'filter': 'data'} if hasattr(tarfile, 'data_filter') else {}))  # from 3.11.4 on
@@ -282,7 +282,7 @@ _BETWEEN = b'\n-- \xfe\xff --\n'
 
 @functools.cache
 def _checkpoint() -> tuple[bytes, bytes]:
-    """A folder of checkpoints as a tar, and the contents of its files in one."""
+    """Returns a checkpoint folder as a tar file, and the concatenated contents of its files."""
     with tempfile.TemporaryDirectory() as made:
         with contextlib.closing(CheckpointStore(folder := pathlib.Path(made) / 'c')) as store:
             store.save(7, STATE, STATE, {'seconds': 1.5, 'best': float('inf')})

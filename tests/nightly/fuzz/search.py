@@ -1,10 +1,10 @@
-"""Searches for a crash of the readers of files that someone else may have written, by damage to valid files.
+"""Searches for crashes of the readers of untrusted files by damaging valid files.
 
     python -m tests.nightly.fuzz.search      searches each reader, writes cases.json and prints the table
 
-A case is a valid file with one to four edits: bytes flipped, removed, repeated, moved or replaced, or words inserted
-that readers have stumbled over; in JSON also values and keys replaced. A reader must return a result, which is the same
-after it is written and read again, or raise BadInput with one short line.
+A case is a valid file with one to four edits: bytes are flipped, removed, repeated, moved or replaced, or words that
+have caused errors are inserted. In JSON files, values and keys are also replaced. A reader must return a result, which
+must not change after it has been written and read again, or raise BadInput with a short one-line message.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.nightly.fuzz.damage import Reader, damaged
 from tests.nightly.fuzz.readers import READERS
 
 RECORD = pathlib.Path(__file__).parent / 'cases.json'
-SECONDS = 10.0  # of processor time that a case may take, a thousand times the usual
+SECONDS = 10.0  # maximum processor time of a case, a thousand times the usual time
 HEADER = ['reader', 'cases', 'read', 'refused', 'crashes', 'slowest, CPU s']
 
 
 def search_few(reader: Reader, cases: int) -> None:
-    """Lets Hypothesis try `cases` cases. Raises: what a reader raised, with the least damage that makes it."""
+    """Tries `cases` cases with Hypothesis. Raises the exception of a reader for the smallest damage that causes it."""
 
     @hypothesis.settings(
         max_examples=cases,
@@ -52,9 +52,9 @@ def search_few(reader: Reader, cases: int) -> None:
 
 
 def search_many(reader: Reader, cases: int) -> dict[str, Any]:
-    """Tries the cases 0 to `cases` - 1, in a fifth of the time that Hypothesis takes.
+    """Tries the cases 0 to `cases` - 1, five times as fast as Hypothesis.
 
-    Returns: how many were read and refused. Raises: AssertionError naming a case that ended in anything else.
+    Returns the numbers of read and rejected cases. Raises AssertionError with the case for any other outcome.
     """
     counts: collections.Counter[str] = collections.Counter()
     slowest = 0.0
@@ -70,7 +70,7 @@ def search_many(reader: Reader, cases: int) -> dict[str, Any]:
 
 
 def outcome(reader: Reader, rng: random.Random) -> str:
-    """Whether a damaged file was `read` or `refused`. Raises: what the reader lets out; AssertionError."""
+    """Returns whether a damaged file was `read` or `refused`. Raises any other exception of the reader."""
     data = damaged(rng, reader)
     with tempfile.TemporaryDirectory(dir='/dev/shm' if os.access('/dev/shm', os.W_OK) else None) as folder:
         try:
@@ -84,13 +84,13 @@ def outcome(reader: Reader, rng: random.Random) -> str:
 
 
 def make_table(outcomes: Sequence[dict[str, Any]]) -> str:
-    """The table of README.md; a search that ends has found no crash."""
+    """Returns the table of README.md. A completed search has found no crash."""
     rows = [[f['reader'], f'{f["read"] + f["refused"]:,}', f'{f["read"]:,}', f'{f["refused"]:,}', 0] for f in outcomes]
     return markdown_table(HEADER, [[*row, f'{f["slowest"]:.2f}'] for row, f in zip(rows, outcomes)])
 
 
 def record(outcome: dict[str, Any]) -> list[dict[str, Any]]:
-    """Records the outcome of one reader. Returns: the outcomes of all readers in their order."""
+    """Records the outcome of one reader. Returns the outcomes of all readers in order."""
     outcomes = json.loads(RECORD.read_text()) if RECORD.exists() else []
     by_name = {f['reader']: f for f in [*outcomes, outcome]}
     rows = [by_name[reader.name] for reader in READERS if reader.name in by_name]
@@ -99,7 +99,7 @@ def record(outcome: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Searches every reader, or one, and records the outcomes."""
+    """Tests every reader, or a single reader, and records the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--reader', default='', help='search only this reader')
     flags = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Small random texts: a count-based model is estimated or refused, and all readers of it find one perplexity."""
+"""Small random texts: a count-based model is estimated or rejected, and all its readers give the same perplexity."""
 
 import contextlib
 import importlib
@@ -28,7 +28,7 @@ TYPES = 'a b c d e f g h i j k l m \u00e9 e\u0301 x\u00a0y <unk> <s> </s> <p> <t
 
 
 def make_text(rng):
-    """1 to 60 lines of 1 to 12 words, some of them empty in one text of four."""
+    """Returns 1 to 60 lines of 1 to 12 words; one text in four also has empty lines."""
     known = TYPES[: rng.randint(2, 16)] + (TYPES[16:] if rng.random() < 0.2 else [])
     least = rng.random() < 0.75
     lines = [rng.choices(known, k=rng.randint(least, rng.choice((2, 12)))) for _ in range(rng.randint(1, 60))]
@@ -36,7 +36,7 @@ def make_text(rng):
 
 
 def check(rng, folder):
-    """Estimates a model; returns whether it was, and not refused."""
+    """Estimates a model. Returns whether the estimation succeeded."""
     texts = {'path': make_text(rng), 'valid_path': make_text(rng)}
     texts['test_path'] = texts['valid_path']
     folder.mkdir()
@@ -67,7 +67,7 @@ def check(rng, folder):
         found[name] = scoring.total(scores).perplexity
         one_by_one = sum(map(reader.score, map(' '.join, map(known.tokenize, lines))))
         assert one_by_one == pytest.approx(sum(line.log10_p_T.sum() for line in scores), rel=1e-5)
-    if importlib.util.find_spec('kenlm') and changes['model.n'] > 1:  # KenLM reads no file of 1-grams
+    if importlib.util.find_spec('kenlm') and changes['model.n'] > 1:  # KenLM does not read 1-gram models
         found['KenLM'] = by_kenlm(folder / 'run/model.arpa', map(known.tokenize, lines))
     del found['train']
     assert [*found.values()] == pytest.approx([total.perplexity] * len(found), rel=1e-5), (changes, found)
@@ -75,7 +75,7 @@ def check(rng, folder):
 
 
 def by_kenlm(path, lines):
-    """The perplexity of tokenized lines by the package kenlm."""
+    """Returns the perplexity of tokenized lines, computed by the package kenlm."""
     kenlm = importlib.import_module('kenlm')
     model = kenlm.Model(str(path), kenlm.Config())
     log10_p = [log10_p for line in lines for log10_p, *_ in model.full_scores(' '.join(line))]

@@ -1,4 +1,4 @@
-"""The commands of the core on runs whose tokens are pieces, characters or bytes of a text in any language."""
+"""The core commands with pieces, characters or bytes as tokens, for texts in any language."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def fails(lines):
-    """Runs a command that a mistake ends; returns what it printed."""
+    """Returns a function that runs a failing command and returns its output."""
 
     def call(*arguments):
         with pytest.raises(SystemExit) as stop:

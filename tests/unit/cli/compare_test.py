@@ -1,4 +1,4 @@
-"""Runs side by side, listed, and described: the same numbers as in their files."""
+"""`nplm compare`, `runs` and `info` show the numbers in the files of the runs."""
 
 import json
 import math
@@ -94,7 +94,7 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
 
 @pytest.fixture(scope='module')
 def punctuated(tmp_path_factory):
-    """Two models of a text that came with its punctuation split off, as Brown does, one of them far too flat."""
+    """Two models of a text with separate punctuation, like Brown; one of them is far too flat."""
     root = tmp_path_factory.mktemp('punctuated')
     (root / 'text').write_text('the dog , the cat and my brother . i said " no " ! so dog ; i like the cat .\n\n' * 20)
     for delta in (0.1, 100.0):
@@ -248,7 +248,7 @@ def test_info_of_a_run_that_is_not_finished(folders, nplm_command, tmp_path):
 
 @pytest.fixture(scope='module')
 def same_text(tmp_path_factory):
-    """Runs on one text in lower case: of words that are all known, of bytes, and of words some of which are unknown."""
+    """Runs on the same lower-case text: only known words, bytes, and words some of which are unknown."""
     root = tmp_path_factory.mktemp('tokens')
     sentence = 'the cat sat on the mat , and the dog ran . '
     (root / 'text.txt').write_text((sentence * 12).strip() + '\n')

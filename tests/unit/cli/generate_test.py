@@ -1,4 +1,4 @@
-"""What generate writes: ordinary text, JSON, a start after the paragraph mark, a prompt's quotation marks."""
+"""Output of `nplm generate`: ordinary text, JSON, the start after the paragraph mark, and quotation marks."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ from nplm_jax.runs import experiment, loading
 
 @pytest.fixture(scope='module')
 def quotes(tmp_path_factory):
-    """A model of a text with straight quotation marks and apostrophes, which follows it word by word."""
+    """A model of a text with straight quotation marks and apostrophes, which reproduces the text word by word."""
     root = tmp_path_factory.mktemp('quotes')
     (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate\'s aunt ( twice ) .'] * 30))
     config = text_config.get_config()

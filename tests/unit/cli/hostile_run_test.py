@@ -1,4 +1,4 @@
-"""A run's folder from a stranger: sizes that its maker chose."""
+"""Untrusted run folders with invalid sizes."""
 
 import json
 import shutil
@@ -13,12 +13,12 @@ from tests.nightly.fuzz.folders import limited
 
 @pytest.fixture
 def run(folders, tmp_path):
-    """A copy of a network's folder."""
+    """A copy of the folder of a network."""
     return shutil.copytree(folders / 'network', tmp_path / 'run')
 
 
 def refuse(lines, *arguments):
-    """Returns the one line in which a command refuses the folder, within bounds of time and memory."""
+    """Returns the one-line error with which a command rejects the folder, within limits of time and memory."""
     lines()
     with limited(), pytest.raises(SystemExit) as end:
         cli.main(list(map(str, arguments)))

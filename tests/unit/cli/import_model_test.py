@@ -1,4 +1,4 @@
-"""ARPA files as runs: the probabilities are those of the file."""
+"""Imported ARPA files give the probabilities in the files."""
 
 import gzip
 import importlib.util
@@ -173,7 +173,7 @@ def test_over_a_runs_vocabulary_no_probability_is_lost_and_it_mixes_with_that_ru
 
 
 def arpa_sums(tmp_path, vocabulary):
-    """The sums of the file's own probabilities after the same contexts, whose unknown words are <unk>."""
+    """Returns the sums of the file's probabilities after the same contexts, with <unk> for unknown words."""
     path = tmp_path / 'zebras.arpa'
     model, words = sentence_marks.merge(path, *arpa.read(path))
     contexts = random_contexts(vocabulary)
@@ -236,7 +236,7 @@ FILES = {
 
 @pytest.fixture
 def totals(nplm_command, monkeypatch):
-    """Returns the total of each of the lines LINES by `nplm score --end`."""
+    """Returns a function that returns the total of each line of LINES from `nplm score --end`."""
 
     def score(*arguments):
         monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO('\n'.join([*LINES, '']).encode())))

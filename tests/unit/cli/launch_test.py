@@ -1,4 +1,4 @@
-"""The command line, end to end; as real processes where signals, kills and times are the point."""
+"""End-to-end tests of the command line; tests of signals, kills and times use separate processes."""
 
 import errno
 import json
@@ -55,7 +55,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
     assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score')] == [True] * 2
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
-    assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
+    assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is uncertain, with three choices
 
 
 def test_a_finished_run_reprints_its_result(sentences):
@@ -182,7 +182,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
     assert '\\n' not in done.stderr
-    if 'classes' not in message:  # else known only once the words are: the corrected command may use the same folder
+    if 'classes' not in message:  # otherwise detected with the words; the corrected command may use the folder
         assert not (tmp_path / 'run').exists()
 
 
@@ -328,7 +328,7 @@ def test_the_default_folder_of_another_config_has_its_name_once():
     assert run_names.default_name(config, {'model.h': 7}) == 'sentences__h_7'
     config.name = 'mine'
     assert run_names.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine__seed_2'
-    config.corpus.name = 'text'  # a study of one's own, in which the text varies
+    config.corpus.name = 'text'  # a user's study with different texts
     assert run_names.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine__path_b.txt'
 
 
@@ -359,7 +359,7 @@ def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monk
 
 def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):
     (tmp_path / '.config.json.123.tmp').write_text('{"se')
-    (tmp_path / 'corpus.json').write_text('{')  # it and the vocabulary are written before the config
+    (tmp_path / 'corpus.json').write_text('{')  # this file and the vocabulary are written before the config
     (tmp_path / 'vocabulary.txt').write_text('')
     workdir.ensure_folder(tmp_path, config_lib.from_config(sentences_config.get_config()))
 

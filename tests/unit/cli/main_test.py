@@ -1,4 +1,4 @@
-"""What all commands share: help, flags of runs, wrong folders."""
+"""Common features of all commands: help, flags of runs, and errors for wrong folders."""
 
 import io
 import re
@@ -40,7 +40,7 @@ def test_the_help_of_training_is_shown_after_a_config_too():
     assert run_help('train', 'brown', '--workdir=x') == run_help('train')
 
 
-WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
+WRITERS = {  # the commands that write an output, with arguments for inputs that do not exist
     'adapt': ['runs/x'],
     'decode': ['runs/x', '--emissions=x.npz', '--labels=labels.txt'],
     'explore': ['runs/x', '--tour'],
@@ -86,11 +86,11 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
     try:
         main(name, f'-o{output}', '--overwrite')
     except BadInput as error:
-        assert '--overwrite' not in error.problem  # what it reads is not there
+        assert '--overwrite' not in error.problem  # its input is missing
 
 
 def bad_outputs(name, tmp_path):
-    """Returns outputs that cannot be written, in a folder with a file and a folder."""
+    """Returns output paths that cannot be written, in a folder with a file and a folder."""
     (tmp_path / 'docs.txt').write_text('a b\n')
     (tmp_path / 'file').write_text('')
     (tmp_path / 'folder.txt').mkdir()
@@ -136,7 +136,7 @@ def test_a_figure_that_exists_is_refused_before_anything_is_read(name, tmp_path,
     assert caught.value.key == '--figure' and '--overwrite' in caught.value.problem
     with pytest.raises(BadInput) as caught:
         draw(name, '--figure=x.png', '--overwrite')
-    assert caught.value.key != '--figure'  # what it reads is not there
+    assert caught.value.key != '--figure'  # its input is missing
     with refuses('--overwrite'):
         draw(name, '--overwrite')
 
@@ -158,7 +158,7 @@ def test_the_list_of_commands_imports_none_of_them():
 
 
 def test_help_takes_no_longer_than_a_few_imports_of_the_standard_library():
-    """Against a Python of its own that starts in turn with it: other tests use the machine too."""
+    """The time is compared with alternately started plain Python processes, because other tests use the machine too."""
     lines = {'help': '-m nplm_jax.cli --help'.split(), 'plain': ['-c', 'import argparse, json, dataclasses']}
     seconds = {name: [] for name in lines}
     for _ in range(5):

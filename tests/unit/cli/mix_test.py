@@ -61,7 +61,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
 
 @pytest.fixture
 def pair_of_tokenizers(tmp_path):
-    """Two runs of one vocabulary, of which the second cuts a text at white space alone."""
+    """Two runs with the same vocabulary; the second splits text only at white space."""
     (tmp_path / 'text.txt').write_text('he was kind , she was not .\n\nshe was kind .\n' * 20)
     changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.min_count': 1, 'model.n': 2}
     for tokens in ('words', 'whitespace'):
@@ -145,7 +145,7 @@ def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
         config.seed += 1
         experiment.run(config, tmp_path / name)
     lines()
-    for first, second, changed in ('xyx', 'zxx'):  # whichever comes first
+    for first, second, changed in ('xyx', 'zxx'):  # in either order
         with pytest.raises(SystemExit) as end:
             cli.main(['mix', f'{tmp_path}/{first}', f'{tmp_path}/{second}'])
         assert end.value.code == 2

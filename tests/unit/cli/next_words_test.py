@@ -1,4 +1,4 @@
-"""The likeliest next words, and where a line starts."""
+"""The most likely next words, and the start of a line."""
 
 import functools
 import json

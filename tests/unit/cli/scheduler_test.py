@@ -1,4 +1,4 @@
-"""The flag --scheduler finds the class of clusters that an app declares."""
+"""The flag --scheduler finds the cluster class that an app declares."""
 
 import contextlib
 import sys

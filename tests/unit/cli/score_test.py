@@ -1,4 +1,4 @@
-"""Scores of lines against direct evaluation, and the command in KenLM's columns."""
+"""Scores of lines compared with direct evaluation, and the command's output in KenLM's columns."""
 
 import io
 import json
@@ -142,7 +142,7 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
 
 
 def parse(lines):
-    """(word, id, length, log10 p) of each word of each line, the totals of the lines, the summary."""
+    """Returns (word, id, length, log10 p) of each word of each line, the totals of the lines, and the summary."""
     end = next(i for i, x in enumerate(lines) if x.startswith('Perplexity'))
     words = [[re.fullmatch(r'(.+)=(\d+) (\d+) (\S+)', c).groups() for c in x.split('\t')[:-1]] for x in lines[:end]]
     totals = [re.fullmatch(r'Total: (\S+) OOV: (\d+)', x.split('\t')[-1]).groups() for x in lines[:end]]

@@ -1,4 +1,4 @@
-"""What scores text warns if too many of its words are unknown, and only then."""
+"""Commands that score text warn only if too many words are unknown."""
 
 import io
 import warnings
@@ -40,7 +40,7 @@ def test_kenlms_interface_warns_of_unknown_words(name, folders):
 
 
 def test_prompts_name_their_unknown_words(folders, nplm_command):
-    """They are not scored, so nothing is said about perplexities."""
+    """Prompts are not scored, so the message does not mention perplexities."""
     for command in ('next', 'generate'):
         _, err = nplm_command(command, folders / 'counts', '--prompt=i like zebra')
         (line,) = err

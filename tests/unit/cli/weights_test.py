@@ -1,4 +1,4 @@
-"""The weights of mixtures: from the command line, from a file of mix, and in every command that mixes."""
+"""Mixture weights: from the command line, from a file written by `nplm mix`, and in every command with mixtures."""
 
 import io
 import json
@@ -24,7 +24,7 @@ def pair(folders):
 
 
 def p_of_dog(folders, weights):
-    """P(dog | <p> i like) by the mixture with these weights."""
+    """Returns P(dog | <p> i like) of the mixture with the given weights."""
     models = [loading.load(folder) for folder in folders]
     words = models[0].vocabulary
     context = words.encode(['<p>', 'i', 'like'])[None]

@@ -1,4 +1,4 @@
-"""The words of --config: a preset, then components in place of the sections of their kinds."""
+"""The value of --config: a preset, followed by components that replace sections of their kinds."""
 
 import json
 

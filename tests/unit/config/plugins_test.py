@@ -1,4 +1,4 @@
-"""The plug-ins of docs/howto/plugins.md, in a folder of their own: they train, resume, sweep, score and generate."""
+"""The plug-ins of docs/howto/plugins.md, in a separate folder, train, resume, sweep, score and generate."""
 
 import importlib
 import pickle
@@ -19,7 +19,7 @@ from nplm_jax.training.optimizers import make_optimizer
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """The working folder, with the page's files."""
+    """The working folder, with the files from the page."""
     with plugin_folder(tmp_path, monkeypatch, my_models=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
@@ -99,7 +99,7 @@ def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
         loading.load_dataset(settings)
 
 
-TRAPS = {  # a class in a user's module -> the key that names it, the key that is refused, and a name that is said
+TRAPS = {  # a class in a user's module -> the key that names it, the rejected key, and a name in the message
     """class Mine(Window):
     width: int = 3
 """: ('model.family', 'model.family', 'dataclass'),

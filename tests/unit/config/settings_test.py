@@ -1,4 +1,4 @@
-"""The config: complete, locked, and each mistake in it one line before anything is downloaded or compiled."""
+"""Configs are complete and locked; mistakes give a one-line error before any download or compilation."""
 
 import functools
 import json
@@ -27,17 +27,17 @@ DEFAULTS = {kind: components.default for kind, components in KINDS.items()}
 
 @functools.cache
 def values_of(kind, name):
-    """Returns the value of each key of a run with a component beside the defaults."""
+    """Returns the value of each key of a default run with one component replaced."""
     return config_lib.to_flat(config_lib.from_config({kind: name}))
 
 
 def own_fields(kind, name):
-    """Returns the fields of a component that are keys, but for one that names another component."""
+    """Returns the fields of a component that are keys, except fields that name another component."""
     return {field.name for field in key_fields(component_class(kind, name)) if KIND not in field.metadata} - {'options'}
 
 
 def with_key(key, value):
-    """Returns a change of a key, and the choice of the first component that has it where the default has not."""
+    """Returns a change of a key, and the choice of the first component with this key if the default lacks it."""
     named = next(({kind: name} for kind, name in COMPONENTS if key in values_of(kind, name)), {})
     return {**named, key: value} if key not in values_of('seed', 1) else {key: value}
 
@@ -61,7 +61,7 @@ def test_a_config_has_exactly_the_keys_of_its_components_each_with_its_default_a
     assert config_lib.from_config(config_lib.to_dict(settings)) == settings
 
 
-FORMER = [  # the key that names a component, and the component that another replaces, with keys of it
+FORMER = [  # the key that names a component, and a replaced component with some of its keys
     ('model.family', {'model.family': 'nplm', 'model.n': 9, 'model.m': 9, 'model.h': 9}),
     ('model.family', {'model.family': 'transformer', 'model.layers': 9, 'model.m': 24}),
     ('model.family', {'model.family': 'kneser_ney', 'model.n': 9, 'model.bits': 8}),
@@ -336,7 +336,7 @@ def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_p
             read(tmp_path)
 
 
-OTHERS = [  # changes, the key of them that the run does not have, what chose the keys, some that it has
+OTHERS = [  # changes, the changed key that the run lacks, the choice that determines the keys, some valid keys
     ({'model.layers': 3}, 'model.layers', 'model.family=nplm', 'model.n, model.m, model.h, model.direct'),
     ({'model.tied': True}, 'model.tied', 'model.family=nplm', 'model.dropout'),
     ({'model.family': 'lstm', 'model.n': 4}, 'model.n', 'model.family=lstm', 'model.slowness_penalty'),

@@ -102,7 +102,7 @@ def test_a_test_set_of_a_given_size_follows_the_validation_set(tmp_path, tokens,
     corpus = text(
         tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, **dict(zip(('train', 'valid', 'test'), sizes))
     )
-    width = round(len(corpus.words) / ends[-1])  # tokens of a word, with its blank
+    width = round(len(corpus.words) / ends[-1])  # tokens of a word, including its space
     found = [round(span.stop / width) for span in corpus.splits.values()]
     assert found == list(ends) and corpus.test.start == corpus.valid.stop
 
@@ -167,7 +167,7 @@ def test_a_length_that_the_text_lacks_or_that_empties_a_set_is_refused(tmp_path,
     assert all(map(len, text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=10).splits.values()))
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(24)))
     few = text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=6, train=0.6, valid=0.15)
-    assert all(map(len, few.splits.values()))  # the least that the message allows
+    assert all(map(len, few.splits.values()))  # the minimum that the message allows
 
 
 def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(tmp_path):

@@ -26,7 +26,7 @@ def test_order_is_a_pure_function_of_seed_and_epoch():
 
 def test_streams_read_equal_parts_side_by_side_from_one_word_on():
     train = Span(10, 33)
-    assert stream_epoch_size(train, 2, 3) == 18  # three updates of two streams with three words
+    assert stream_epoch_size(train, 2, 3) == 18  # three updates of two streams with three words each
     found = stream_positions(1, 0, train, 2, 3, np.arange(18)) - train.start
     steps = [[0, 1, 2, 9, 10, 11], [3, 4, 5, 12, 13, 14], [6, 7, 8, 15, 16, 17]]
     assert ((found - found[0]) % 23).reshape(3, 6).tolist() == steps

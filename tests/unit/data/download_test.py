@@ -1,4 +1,4 @@
-"""Sources tried in turn, and wheels refused as a whole."""
+"""Sources are tried in turn, and wheels are accepted or rejected as a whole."""
 
 import hashlib
 import http.client
@@ -18,7 +18,7 @@ from nplm_jax.utils.io import cache_folder
 
 @pytest.fixture
 def pip(monkeypatch):
-    """Replaces pip. Returns: a list; pip downloads the bytes that are its first element."""
+    """Replaces pip. Returns a list; pip downloads the bytes in its first element."""
     served = []
 
     def run(command, **_options):

@@ -1,4 +1,4 @@
-"""Tokens of a tokenizer.json or a SentencePiece model: cut and decoded as by their own libraries."""
+"""Tokens of a tokenizer.json or a SentencePiece model: encoded and decoded as by their own libraries."""
 
 import json
 import math
@@ -26,7 +26,7 @@ LINES = [
     for c in ('quickly', 'over there', '"Été"')
     for end in '.?'
 ] * 2
-QUOTE = 'Il dit “Żółw”, <s> the dog!'  # letters that are in no training line, and a special token
+QUOTE = 'Il dit “Żółw”, <s> the dog!'  # letters that do not occur in training, and a special token
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
 _BYTE_ALPHABET = {'initial_alphabet': pre_tokenizers.ByteLevel.alphabet(), 'special_tokens': ['<|end|>', '<s>']}
 _BERT = {'special_tokens': ['[UNK]', '[CLS]', '[SEP]', '[PAD]']}
@@ -135,7 +135,7 @@ def test_words_and_bytes_are_those_of_the_text(theirs, folder):
     assert size.words == sum(len(p) if is_bert else len(line.split()) for p, line in zip(pieces, LINES))
     if is_bert:
         bytes_of = [sum(len(f' {piece}'.encode()) for piece, _ in p) for p in pieces]
-    else:  # Metaspace and BPEDecoder have a blank at one end of each line too
+    else:  # Metaspace and BPEDecoder also add a blank at one end of each line
         blank = not isinstance(theirs.decoder, decoders.ByteLevel)
         bytes_of = [len(line.encode()) + blank for line in LINES]
     assert size.utf8_bytes == sum(bytes_of) + len(LINES) + 1  # <p> of each line, <text>

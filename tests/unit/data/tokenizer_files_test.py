@@ -1,4 +1,4 @@
-"""A tokenizer is a file of its run; another kind is a class and a line in KINDS."""
+"""A run stores its tokenizer in a file; a new kind needs a class and a line in KINDS."""
 
 import dataclasses
 import io
@@ -23,7 +23,7 @@ TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the do
 
 @dataclasses.dataclass(frozen=True)
 class Letters(Tokenizer):
-    """Characters as tokens, blanks among them."""
+    """Characters as tokens, including blanks."""
 
     lowercase: bool = False
 
@@ -59,7 +59,7 @@ def train(tmp_path, monkeypatch):
 
 @pytest.fixture
 def call(monkeypatch, nplm_command):
-    """Runs a command of nplm with a text as its input."""
+    """Returns a function that runs a command of nplm with a text as its input."""
 
     def call(text, *arguments):
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -186,7 +186,7 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
 
 @dataclasses.dataclass(frozen=True)
 class Lines(Letters):
-    """Characters as tokens, line ends among them."""
+    """Characters as tokens, including line ends."""
 
     def split(self, text):
         return list(text)

@@ -1,4 +1,4 @@
-"""Apostrophes and quotation marks as the vocabulary has them; tokens as ordinary text."""
+"""Apostrophes and quotation marks are converted to those in the vocabulary; tokens become ordinary text."""
 
 import pytest
 

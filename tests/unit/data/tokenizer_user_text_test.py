@@ -1,4 +1,4 @@
-"""How the text of a user is cut into the tokens of a vocabulary."""
+"""How a user's text is split into the tokens of a vocabulary."""
 
 import dataclasses
 

@@ -87,7 +87,7 @@ def test_a_type_seen_in_lower_case_more_than_a_twentieth_of_the_time_is_none():
     capitals = 'the Bush ' * 19
     assert proper_nouns(capitals + 'a bush') == {'bush'}
     assert proper_nouns(capitals + 'a bush bush') == set()
-    assert proper_nouns(capitals + 'a', 'bush is') == {'bush'}  # in lower case it counts at the start too
+    assert proper_nouns(capitals + 'a', 'bush is') == {'bush'}  # in lower case, the first word of a sentence counts too
     assert proper_nouns(capitals, 'bush is', 'bush is') == set()
     assert proper_nouns('an EBay of ' + 'the eBay ' * 9) == set()  # a capital inside does not make another type
 
@@ -138,10 +138,10 @@ def test_a_folder_smaller_than_the_papers_corpus_says_what_to_set(news):
 def test_rows_of_the_config_run_on_a_small_folder(news, tmp_path_factory, row):
     config = ap_news_config.get_config(row)
     config.corpus.path, config.corpus.train, config.corpus.valid = str(news), 60.0, 20.0
-    if row == 'mlp10':  # a count-based model reads no key of training
+    if row == 'mlp10':  # a count-based model does not read the keys of training
         config.train.batch_size, config.train.epochs = 20, 1
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', UserWarning)  # so short a text gives no discounts
+        warnings.simplefilter('ignore', UserWarning)  # the text is too short for estimating discounts
         results = experiment.run(config, tmp_path_factory.mktemp('run') / row)
     assert results['words'] == {'train': 60, 'valid': 20, 'test': 12}
     assert all(1 < p < 100 for p in results['perplexity'].values())
@@ -170,7 +170,7 @@ def test_a_special_token_is_a_whole_token():
 
 def test_lmplz_separates_words_at_ascii_white_space_and_has_empty_lines():
     tokenizer = WordTokenizer('lmplz', is_verbatim=True)
-    lines = 'a\u00a0b e\u0301\t\u3000\r\n\n\n\n \n\n\u2028\x0b\x0c\n\n'  # each line end is two here
+    lines = 'a\u00a0b e\u0301\t\u3000\r\n\n\n\n \n\n\u2028\x0b\x0c\n\n'  # each line end has two characters here
     chunk = TextChunk(lines, True, keeps_empty=True)
     expected = [['a\u00a0b', 'e\u0301', '\u3000'], [], [], ['\u2028\x0b\x0c']]
     assert cutting.paragraphs(tokenizer, chunk) == expected

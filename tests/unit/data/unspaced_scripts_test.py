@@ -1,4 +1,4 @@
-"""Scripts without spaces between words: a user's text is joined as the training text is, and a warning says if not."""
+"""Scripts without spaces between words: a user's text is joined as the training text is; if not, there is a warning."""
 
 import pytest
 from helpers import refuses
@@ -13,13 +13,13 @@ THAI = 'มนุษย์ทั้งหลายเกิดมามีอิ
 
 
 def count(text):
-    """Returns the vocabulary of bytes with their counts in a text."""
+    """Returns a vocabulary of bytes with their counts in a text."""
     tokens = ByteTokenizer().tokens
     read = cutting.tokenize(ByteTokenizer(), [text])[0]
     return Vocabulary(tokens, tuple(map(read.count, tokens)), ByteTokenizer())
 
 
-JOINED = {  # a bar where no blank stands
+JOINED = {  # a bar where there is no blank
     '那只 猫 喜欢 。': '那只|猫|喜欢|。',
     'The dog , 3 cats " ran " .': 'The dog , 3 cats " ran " .',
     '“ 他 用 iPhone 在 3 月 。 ”': '“|他|用 iPhone 在|3|月|。|”',
@@ -50,7 +50,7 @@ def test_the_first_word_joins_the_context():
         (SENTENCE.replace(' ', ''), False),
         ('มนุษย์ ทั้งหลาย เกิด มา มี อิสระ และ เสมอภาค กัน', True),
         ('มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์ และสิทธิ', False),
-        ('ﾜﾀｼﾊ ｶﾞｸｾｲ ﾃﾞｽ', True),  # of half width
+        ('ﾜﾀｼﾊ ｶﾞｸｾｲ ﾃﾞｽ', True),  # half-width forms
         ('All human beings are born free 人人生而自由 and equal in rights 在尊严和权利上一律平等', False),
         ('All human beings are born free 人人 生 而 自由 and equal in rights 在 尊严 和 权利 上 一律 平等', True),
     ],
@@ -59,7 +59,7 @@ def test_the_training_text_tells_whether_it_was_segmented(text, has_spaces):
     assert unspaced_scripts.has_spaces(count(text)) == has_spaces
 
 
-TEXTS = {  # as they are read if the training text was not segmented
+TEXTS = {  # as they are tokenized if the training text was not segmented
     '那只 猫 喜欢 。': '那只猫喜欢。',
     '那只猫 喜欢 ': '那只猫喜欢',
     '他 用 iPhone 打 电话': '他用 iPhone 打电话',
@@ -94,7 +94,7 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
     [
         (SEGMENTED, SENTENCE, ''),
         (SEGMENTED, 'The dog sleeps', ''),
-        (SEGMENTED, '那只猫 猫', ''),  # one of two is unknown
+        (SEGMENTED, '那只猫 猫', ''),  # one of the two is unknown
         (SEGMENTED, '那只猫', '1 of 1 words in scripts without spaces are unknown: segment'),
         (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no spaces, so whole phrases are words'),
         (count(SENTENCE), SENTENCE, ''),

@@ -1,4 +1,4 @@
-"""WikiText-103 from a made-up archive, checked as the published one is, and read in chunks."""
+"""WikiText-103 from a synthetic archive, which is checked as the published one is and read in chunks."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ TEXTS = {'train': TRAIN, 'valid': ' \n = Red = \n \n Red . \n', 'test': ' \n It 
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """A made-up archive, which alone is accepted."""
+    """A synthetic archive, the only one that is accepted."""
     path = tmp_path / 'wikitext-103-v1.zip'
     with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as written:
         for split, text in TEXTS.items():

@@ -154,7 +154,7 @@ def test_rare_words_are_merged_as_in_the_published_file():
 
 @pytest.fixture
 def made_up_wheel(tmp_path, monkeypatch):
-    """The source and the checks, with a wheel of the made-up text. Returns: the cache, and a list of what was asked."""
+    """Adapts the source and the checks to a wheel with a synthetic text. Returns the cache and a list of requests."""
     raw = ' \n = Lobster = \n \n red red red lobster lobster lobster = \n'
     published = FILES | {'train': ' \n = <unk> = \n \n red red red lobster lobster lobster = \n'}
     data = io.BytesIO()
@@ -234,6 +234,6 @@ def test_the_wheel_really_holds_wikitext2(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     corpus = load()
     assert [sum(chunk.begins_text for chunk in part) for part in wikitext2.read('')] == [600, 60, 60]
-    # Without marks the published 2,051,910, 213,886 and 241,211; its 33,276 words, <rare> and the two marks.
+    # Without marks: the published 2,051,910, 213,886 and 241,211; the vocabulary: 33,276 words, <rare>, two marks.
     assert [len(s) for s in corpus.splits.values()] == [2_076_277, 216_407, 244_162]
     assert len(vocabulary.build(corpus.words)) == 33_279

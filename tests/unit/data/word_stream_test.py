@@ -1,4 +1,4 @@
-"""Streams of words as numbers of types."""
+"""Streams of words, which are stored as type numbers."""
 
 import numpy as np
 from hypothesis import given

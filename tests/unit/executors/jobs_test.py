@@ -1,4 +1,4 @@
-"""Jobs: a task's folder says that it is done, and what is done is not done again."""
+"""Jobs: a task's folder records that it is done, and finished tasks are not repeated."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Functions that are mapped over items in several processes."""
+"""Mapping a function over items in several processes."""
 
 import functools
 import operator

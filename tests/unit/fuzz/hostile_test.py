@@ -1,6 +1,6 @@
-"""Hostile and meaningless files are refused in one line, in seconds, with memory in proportion to their size.
+"""Hostile and meaningless files give one-line errors in seconds, with memory in proportion to their size.
 
-The cases that the search of tests/nightly/fuzz found are here too.
+This includes the cases found by the search in tests/nightly/fuzz.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import loading, run_inputs, workdir
 from nplm_jax.utils.errors import BadInput
 
-LARGE = {  # how a line begins, and what fills it
+LARGE = {  # the start of a line, and its filling
     'arpa': (b'\\data\\\nngram 1=2\n\\1-grams:\n', [b'-1\tx', b'x y ', b'9', b' ', b'-0.1 a b ']),
     'vocabulary': (b'<rare>\t1\n', [b'x', b'9', b'\t', b'x\t', b' ']),
     'metrics': (b'{"step": 1, "epoch": 1, "seconds": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
@@ -65,7 +65,7 @@ READERS = {
 
 @contextlib.contextmanager
 def within(seconds, megabytes=0):
-    """Fails what takes longer, or more memory."""
+    """Fails if the block takes longer or uses more memory."""
 
     def ring(*_):
         raise TimeoutError(f'more than {seconds} s')
@@ -109,7 +109,7 @@ def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
     with (tmp_path / 'row.json').open('wb') as file:
         file.truncate(2**40)  # a hole
     with within(20, megabytes=30):
-        for reader in READERS:  # a text may have any length, and is refused at its first block
+        for reader in READERS:  # a text may have any length; its first block is rejected
             expected = 'NUL' if 'text' in reader else '1,099,511,627,776'
             expected = 'a line of more than ' if 'ARPA' in reader or 'arpa' in reader else expected
             assert expected in refusal(READERS[reader], tmp_path / 'row.json')
@@ -233,7 +233,7 @@ def test_a_value_of_the_config_that_no_run_can_have(key, value):
 @pytest.mark.parametrize('text', [b'\xff', b'[' * 10**5, b'[]', b'1', b'{}', b''])
 def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     settings = config_lib.from_config(sentences.get_config())
-    (tmp_path / 'checkpoints' / '1').mkdir(parents=True)  # else nothing is compared
+    (tmp_path / 'checkpoints' / '1').mkdir(parents=True)  # otherwise nothing is compared
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
     refusal(run_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings))
@@ -291,13 +291,13 @@ def test_a_letter_with_many_marks_takes_no_longer_than_others(tokenizer, marks):
 
 
 def test_nothing_that_a_file_says_is_ever_run():
-    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads no objects.
+    """A config file and its sweep() are Python code, and their names say so; all else is data. NumPy reads no objects.
 
-    What a pickle is made of may be digested; no pickle is read.
+    Data for a pickle may be hashed; pickles are not read.
     """
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60
-    # Pickles for processes that they start, and from them.
+    # Pickles that are exchanged with child processes.
     excepted = 'nplm_jax/executors/processes.py', 'nplm_jax/apps/sweeps/launchers.py'
     sources = [path for path in sources if str(path.relative_to(ROOT)) not in excepted]
     for path in [*sources, ROOT / 'launch.py']:

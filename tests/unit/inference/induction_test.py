@@ -1,4 +1,4 @@
-"""New words: weights by hand and in float64, rows that are weighted means, biases that fit the counts."""
+"""New words: weights calculated by hand and in float64, rows as weighted means, biases that fit the counts."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ NETWORKS = {
 
 @functools.cache
 def make(name, scale=4.0):
-    """A network with parameters that are far from zero, so that contexts matter, and biases from the counts."""
+    """Returns a network whose biases come from the counts; other parameters are large, so that contexts matter."""
     unigram = np.asarray(COUNTS, np.float32) / sum(COUNTS)
     model = make_model(V, {**SIZE, **NETWORKS[name]}, bias_V=np.log(unigram))
     tables = {table: scale * model.params[table] for table in ('C_VxM', *model.network.body.widths)}
@@ -123,7 +123,7 @@ def test_weights_are_those_of_a_transcription_in_float64():
                     read.append(word)
         expected[w, best] = np.exp(scores[best] - scores[best].max())
     expected /= expected.sum(axis=1, keepdims=True)
-    assert ((expected > 0.01).sum(axis=1) > 1).all()  # not one word alone
+    assert ((expected > 0.01).sum(axis=1) > 1).all()  # not a single word
     found = [new_words.find_occurrences(VOCABULARY, word, LINES) for word in ('wug', 'dax')]
     assert [[(o.before.tolist(), o.after.tolist()) for o in occurrences] for occurrences in found] == [
         [(before, after) for before, after in occurrences] for occurrences in seen
@@ -214,7 +214,7 @@ def test_a_word_gets_the_same_rows_alone_and_with_others(name):
 
 
 def test_a_word_that_stands_where_a_known_word_stands_gets_its_features():
-    """By Bayes' rule: the more often it is seen where w3 is likely, the more of its weight is on w3."""
+    """By Bayes' rule, the weight of w3 grows with the number of occurrences where w3 is likely."""
     model = make('nplm', scale=8.0)
     ids = generation.sample(model, np.zeros(0, np.int32), 3000, 1, generation.Choice(rare=True), seed=2)[0]
     positions = np.flatnonzero(ids[3:] == 3)[:40] + 3

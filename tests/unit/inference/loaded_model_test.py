@@ -1,4 +1,4 @@
-"""`nplm_jax.load` and `nplm_jax.train` return one object, which everything that reads text with a model takes."""
+"""`nplm_jax.load` and `nplm_jax.train` return one kind of object, which all functions that use a model accept."""
 
 import dataclasses
 import pickle
@@ -72,7 +72,7 @@ def test_a_run_that_is_not_finished_has_no_results(tmp_path, runs):
 
 
 def big_objects(runs):
-    """Objects that would show thousands of words, rules or numbers, by name."""
+    """Returns objects whose full contents would be thousands of words, rules or numbers, by name."""
     words = [f'word{i:05}-{"x" * 50}' for i in range(5000)]
     counted = vocabulary.build(words)
     models = [run.model for run in runs.values()]
@@ -102,7 +102,7 @@ def test_every_repr_is_one_short_line(runs):
     for name, thing in big_objects(runs).items():
         limit = (
             2 * MAX_REPR if 'pieces' == name or 'nouns' in name else MAX_REPR
-        )  # tokenizers show their rules of cutting
+        )  # tokenizers show their splitting rules
         assert len(repr(thing)) < limit and '\n' not in repr(thing), (name, repr(thing))
     assert repr(runs['counts']).startswith('<LoadedModel sentences: add_delta, ')
     assert 'n=3' in repr(runs['counts']) and f'{len(runs["counts"].vocabulary)} words' in repr(runs['counts'])

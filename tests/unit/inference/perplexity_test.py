@@ -1,4 +1,4 @@
-"""Exact perplexity: every word once, sums that lose nothing, and no number from a broken model."""
+"""Exact perplexity: every word counts once, sums are precise, and a broken model gives no number."""
 
 import math
 
@@ -119,7 +119,7 @@ def test_splitting_a_span_changes_nothing():
 
 
 class Uneven:
-    """Log-probabilities of every size, the same each time; the last ones are small beside the sum so far."""
+    """Log-probabilities of every size, the same each time; the last ones are small compared with the sum so far."""
 
     def score(self, tokens_T, span):
         p = np.random.default_rng(span.start).exponential(5.0, len(span)).astype(np.float32)
@@ -132,7 +132,7 @@ def test_ten_million_words_lose_nothing():
     exactly = math.fsum(Uneven().score(TOKENS, Span(0, words)).tolist())
     assert score.nll == pytest.approx(-exactly, rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(-exactly / words), rel=1e-9)
-    in_float32 = -float(np.cumsum(Uneven().score(TOKENS, Span(0, words)))[-1])  # so the test can tell
+    in_float32 = -float(np.cumsum(Uneven().score(TOKENS, Span(0, words)))[-1])  # so float32 would fail
     assert abs(math.exp(in_float32 / words) / score.perplexity - 1) > 1e-6
 
 

@@ -1,4 +1,4 @@
-"""Scores of lines, by hand: a model whose log10 P of word i is -i, and whose n-grams have three words."""
+"""Scores of lines, calculated by hand for a model of order 3 whose log10 P of word i is -i."""
 
 import math
 

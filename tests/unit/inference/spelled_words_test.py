@@ -1,4 +1,4 @@
-"""Words outside the vocabulary, drawn character by character."""
+"""Words outside the vocabulary, generated character by character."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ WORDS = Vocabulary((RARE, 'a', 'the'), (2, 4, 2))
 
 
 class Chain(LanguageModel):
-    """Writes an a after the start of a word, a b after an a, and ends after a b."""
+    """Generates an a at the start of a word, a b after an a, and the end of the word after a b."""
 
     n = 2
 

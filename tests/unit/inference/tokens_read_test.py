@@ -1,4 +1,4 @@
-"""Each token of a context is read once, whatever is generated, searched or scored after it."""
+"""Networks read each token of a context once, whatever is generated, searched or scored after it."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ CONTEXT = np.random.default_rng(0).integers(1, V, 40).astype(np.int32)
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 16}
 RESIDUAL = {**LSTM, 'model.family': 'residual', 'model.n': 3, 'model.averages': 1}
 FAMILIES = {'nplm': {}, 'lstm': LSTM, 'residual': RESIDUAL}
-# After CONTEXT: one window, the last 4 words that the residual network reaches, all words and the one before.
+# After CONTEXT: one window; the last 4 words, the reach of the residual network; all words and the one before them.
 PREFILLED = {'nplm': 1, 'lstm': 1 + 40, 'residual': 4}
 
 
 @pytest.fixture
 def read(monkeypatch):
-    """The number of tokens, or of windows that end in them, that networks have read, call by call."""
+    """Returns a list of the numbers of tokens, or of windows that end in them, that networks read in each call."""
     sizes = []
 
     def count(function):
@@ -35,7 +35,7 @@ def read(monkeypatch):
 def test_samples_and_beams_read_the_prompt_once_and_then_each_word_that_they_write(family, read):
     model = make_model(V, FAMILIES[family])
     generation.sample(model, CONTEXT, words=6, samples=3)
-    assert sum(read) == PREFILLED[family] + 5 * 3  # nothing is read after the last word
+    assert sum(read) == PREFILLED[family] + 5 * 3  # the last word is not read
     read.clear()
     beam_search.beam(model, CONTEXT, words=6, width=3)
     assert sum(read) == PREFILLED[family] + 5 * 3

@@ -1,4 +1,4 @@
-"""KenLM's interface: numbers by hand, those of KenLM itself, those of `nplm score`, and all next words at once."""
+"""KenLM's interface: results by hand, by KenLM itself and by `nplm score`, and for all next words at once."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
 ]
 
-# A positive back-off weight, one of zero, none; `and snow` is no n-gram though one ends in it; <unk> in contexts.
+# A positive back-off weight, one of zero, none; `and snow` is not an n-gram although one ends in it; <unk> in contexts.
 WEATHER = """
 \\data\\
 ngram 1=12
@@ -87,9 +87,9 @@ ngram 4=3
 
 \\end\\
 """
-# N-grams whose last words are no n-gram. KenLM counts these last words as n-grams, in lengths and in states.
+# N-grams whose last words are not an n-gram. KenLM counts these last words as n-grams, in lengths and in states.
 GAPS = ('-0.85\train and snow\t-0.05\n', '-2.1\t<unk> and <unk>\t-0.7\n', '-0.95\train and snow hail\n')
-# Words one after the other with log10 P, length of the n-gram, and length of KenLM's state after the word.
+# Successive words with log10 P, the length of the n-gram, and the length of KenLM's state after the word.
 BEGIN, NULL = True, False
 BY_HAND = {
     'the longest n-gram': (
@@ -118,7 +118,7 @@ def weather(tmp_path):
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
-    """A network, a network without an order, and models by counting, on the same words; others on other words."""
+    """A network, a network without an order, and count-based models with the same words; others with other words."""
     root = tmp_path_factory.mktemp('runs')
     counts = {'model.family': 'modified_kneser_ney', 'model.n': 3}
     kinds = {
@@ -145,7 +145,7 @@ def begin(model):
 
 
 def after(model, words, state=None):
-    """The state after words, by default of a sentence."""
+    """Returns the state after words; by default they start a sentence."""
     state = begin(model) if state is None else state
     for word in words:
         before, state = state, kenlm.State()
@@ -339,7 +339,7 @@ def test_kenlm_agrees_on_words_lengths_and_which_states_are_equal(source, runs, 
             pairs.append((copy.copy(file_state), kenlms))
     for (one, their_one), (other, their_other) in itertools.combinations(pairs if source != 'gaps' else (), 2):
         assert (one == other) == (their_one == their_other) and (one != other or hash(one) == hash(other))
-    of_text = [word for word in words[1:] if word not in ('</s>', '<text>')]  # which a run skips
+    of_text = [word for word in words[1:] if word not in ('</s>', '<text>')]  # which a run ignores
     for text in (' '.join(rng.choice(of_text, 7)) for _ in range(50)):
         assert model.score(text) == pytest.approx(theirs.score(text), abs=1e-5)
         assert model.perplexity(text) == pytest.approx(theirs.perplexity(text), rel=1e-5)
@@ -513,7 +513,7 @@ def test_a_mixture_is_the_weighted_sum_and_takes_the_words_in_any_order(weather,
     for numbers in ([np.int64(1), np.float32(0)], np.array([1, 0], np.float32)):
         assert kenlm.Model(paths, numbers).score('rain') == kenlm.Model(paths, [1, 0]).score('rain')
     assert kenlm.Model(paths, [1, 0]).score('rain and') == pytest.approx(weather.score('rain and'), abs=1e-6)
-    alone = kenlm.Model(paths[:1], [1.0])  # one model remains as it is, with the shorter states of an n-gram
+    alone = kenlm.Model(paths[:1], [1.0])  # a single model is not wrapped and has the shorter states of an n-gram
     assert alone.vocabulary == weather.vocabulary and alone.path == weather.path
     assert [*alone.full_scores('rain zebra')] == [*weather.full_scores('rain zebra')] and not mixed.uses_jax
     assert after(mixed, ['fog']) == kenlm.State() or after(mixed, ['fog']) == after(mixed, ['rain', 'fog'])

@@ -1,4 +1,4 @@
-"""On an accelerator the arrays within and between layers are bfloat16 where products are; on a CPU they are float32."""
+"""On accelerators, arrays within and between layers are bfloat16 where products are; on a CPU they are float32."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precisi
 
 
 def run_on(platform, changes):
-    """A run whose network is that of a platform, wherever it is trained."""
+    """Returns a run whose network is that of a platform, on whichever platform it is trained."""
     settings = small_settings({**STREAM, **changes})
     run = prepare_run(settings, DATA)
     network = network_from_settings(settings, DATA.vocabulary, platform)
@@ -69,7 +69,7 @@ def test_the_lstms_gates_are_saved_in_bfloat16():
             state.params
         )
     )
-    assert 'bf16[4,2,24]' not in text  # without a key it is scored: in float32
+    assert 'bf16[4,2,24]' not in text  # without a key: scoring, in float32
     key = jax.random.key(0)
     text = str(
         jax.make_jaxpr(lambda params: gradients_lib.gradients(params, network, batch, state.carry, key).view.shared)(

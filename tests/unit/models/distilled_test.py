@@ -1,4 +1,4 @@
-"""Losses with teachers: against the formulas in float64, by finite differences, and against each other."""
+"""Losses with teachers, compared with the formulas in float64, with finite differences and with each other."""
 
 import dataclasses
 
@@ -86,7 +86,7 @@ def sampled_loss(params, features, samples_S, weight, teachers):
 
 
 class Opaque(FullSoftmax):
-    """A softmax that teaches by its log-probabilities, as `tree` and `two_level` do."""
+    """A softmax whose teaching uses its log-probabilities, as with `tree` and `two_level`."""
 
     def log_probabilities(self, params, features):
         """See `OutputLayer.log_probabilities`."""

@@ -1,4 +1,4 @@
-"""Every model, be it a network, counts or a mixture, answers the same calls in the same way."""
+"""All models, whether networks, count-based models or mixtures, answer the same calls in the same way."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def classes():
 def mixed():
     trigram = interpolated.fit(DATA.tokens_T, DATA.train, DATA.valid, V)
     models = [network('lstm'), network('nplm'), trigram]
-    return mixture.fit(models, DATA.tokens_T, DATA.valid, trigram.bins, 2)  # weights by the last two words
+    return mixture.fit(models, DATA.tokens_T, DATA.valid, trigram.bins, 2)  # weights that depend on the last two words
 
 
 MODELS = {

@@ -66,7 +66,7 @@ WORDS = vocabulary.Vocabulary(('<rare>', 'a', 'b'), (0, 1, 1))
 
 
 def of_words(words, p_V=(0.5, 0.25, 0.25)):
-    """The model of a run over these words."""
+    """Returns the model of a run over these words."""
     return LoadedModel(Settings(), words, Fixed(p_V)).model
 
 
@@ -133,7 +133,7 @@ def test_learned_weights_are_the_optimum_to_the_duality_gap(seed):
 def test_the_optimum_takes_a_few_steps(monkeypatch):
     steps, newton = [], mixture_fit._newton
     monkeypatch.setattr(mixture_fit, '_newton', lambda *arrays: steps.append(1) or newton(*arrays))
-    for seed in range(12):  # near the optimum likelihoods are equal but for rounding
+    for seed in range(12):  # near the optimum, likelihoods are equal except for rounding
         rng = np.random.default_rng(seed)
         log_p_MxT = rng.normal(-5, 3, 2000) + rng.normal([[0], [-1]], 1, (2, 2000))
         steps.clear()

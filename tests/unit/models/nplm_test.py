@@ -1,4 +1,4 @@
-"""The paper's network: equation 1 by hand and by a loop, the order of the context, and what is refused."""
+"""The paper's network: equation 1 by hand and by a loop, the order of the context, and errors."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def test_the_number_of_parameters_is_the_papers_formula(n, m, h, direct):
 
 
 def test_contexts_are_in_reading_order_and_x_begins_with_the_most_recent_word():
-    """n = 3, one feature a word, one hidden unit that sees the most recent word alone."""
+    """n = 3, one feature per word, one hidden unit that sees only the most recent word."""
     params = {
         'C_VxM': jnp.array([[0.0], [1.0], [10.0]]),
         'H_KxP': jnp.array([[0.1, 0.0]]),
@@ -119,7 +119,7 @@ def test_next_word_takes_contexts_of_any_length_in_reading_order():
     network, params = make(4, 3, 5, True)
     model, contexts = NeuralLanguageModel(network, params), np.asarray(CONTEXTS)
     expected = log_probabilities(network, params, CONTEXTS)
-    np.testing.assert_allclose(model.next_word(contexts), expected, rtol=1e-6)  # jit may round otherwise
+    np.testing.assert_allclose(model.next_word(contexts), expected, rtol=1e-6)  # jit may round differently
     longer = np.concatenate([np.full((7, 2), 9), contexts], axis=1)
     np.testing.assert_array_equal(model.next_word(longer), model.next_word(contexts))
     padded = np.concatenate([np.zeros((7, 2), int), contexts[:, 2:]], axis=1)

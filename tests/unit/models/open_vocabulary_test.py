@@ -1,4 +1,4 @@
-"""P of any word: sums over all strings, cases by hand, and agreement with the closed model."""
+"""P of any word: sums over all strings, results by hand, and agreement with the closed-vocabulary model."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ def network_over_characters():
 
 
 def by_hand(string):
-    """Q of a string by BIGRAM, one factor a character."""
+    """Returns Q of a string by BIGRAM, with one factor per character."""
     ids = [1, *(CHARACTERS.ids.get(c, 0) for c in string), 1]
     p = math.prod(math.exp(BIGRAM.log_p_VxV[a, b]) for a, b in zip(ids, ids[1:]))
     return p / NUM_OTHER ** sum(c not in 'ab' for c in string)
@@ -73,11 +73,11 @@ def test_a_spelling_is_the_product_of_its_characters_over_the_share_outside_the_
 def test_the_spellings_up_to_a_length_and_the_longer_ones_sum_to_one(make):
     model, longest = make(), 5
     spelling = Spelling(model, CHARACTERS, KNOWN)
-    shown = 'ab\N{SNOWMAN}'  # the snowman for each of the other characters, which are equally likely
+    shown = 'ab\N{SNOWMAN}'  # the snowman stands for all other characters, which are equally likely
     words = [''.join(s) for length in range(1, longest + 1) for s in itertools.product(shown, repeat=length)]
     times = np.array([float(NUM_OTHER) ** word.count('\N{SNOWMAN}') for word in words])
     total = float((np.exp(spelling.log_probabilities(words)) * times).sum())
-    # Those with more characters begin with `longest + 1` characters that are not the end.
+    # Longer strings begin with `longest + 1` characters other than the end.
     lines = [np.concatenate([spelling.prefix, s]).astype(np.int32) for s in itertools.product((0, 2, 3), repeat=6)]
     longer = sum(math.exp(log_p_T[len(spelling.prefix) :].sum(dtype=float)) for log_p_T in model.score_lines(lines))
     assert total + longer / math.exp(spelling.log_outside) == pytest.approx(1, abs=1e-5)
@@ -114,7 +114,7 @@ def test_the_contexts_of_a_character_do_not_reach_into_another_word():
     words = characters.rare_words(corpus, build(corpus.words, min_count=3))
     assert words == {'train': ['ab', 'cab', 'ab'], 'valid': ['x'], 'test': ['aé']}
     data = characters.build_dataset(words, num_context=3)
-    assert set(data.vocabulary.words) == {RARE, END, 'a', 'b'}  # c occurs once: it stands for what was never seen
+    assert set(data.vocabulary.words) == {RARE, END, 'a', 'b'}  # c occurs once: it stands for unseen characters
     read = data.vocabulary.decode(data.tokens_T)
     assert read[:12] == [END, END, END, 'a', 'b', END, END, END, RARE, 'a', 'b', END]
     assert [data.vocabulary.decode(data.tokens_T[s.start : s.stop])[3] for s in data.splits.values()] == [
@@ -197,7 +197,7 @@ def test_the_words_of_the_vocabulary_and_all_spellings_sum_to_one(name):
 
     strings = {''.join(s) for length in range(1, longest + 1) for s in itertools.product('ab', repeat=length)}
     total = sum(map(probability, strings | set(KNOWN.words[1:])))
-    # Of Q, powers of the table have the strings of a and b that are longer; what is left has another character.
+    # Powers of the table give the Q of longer strings of a and b; the rest belongs to strings with another character.
     p_VxV = np.exp(BIGRAM.log_p_VxV.astype(float))
     q_by_length = [p_VxV[1, 2:] @ np.linalg.matrix_power(p_VxV[2:, 2:], k) @ p_VxV[2:, 1] for k in range(300)]
     other = 1 - by_hand('') - by_hand('the') - sum(q_by_length)

@@ -1,4 +1,4 @@
-"""Recurrent networks: gradients against formulas, the state against one long pass, and runs from config to model."""
+"""Recurrent networks: gradients and formulas, the state and one long pass, and runs from config to model."""
 
 import functools
 
@@ -82,7 +82,7 @@ def test_weight_dropout_zeroes_weights_from_the_state_to_itself_alone(family):
 
 
 def back_propagation_through_time(params, before_SxT, targets_SxT, h_SxK):
-    """Mean NLL of the rnn and its gradients, as one writes them down by hand, in float64."""
+    """Returns the mean NLL of the rnn and its gradients, from formulas derived by hand, in float64."""
     C, U, b_2 = (np.asarray(params[name], np.float64) for name in ('C_VxM', 'U_VxK', 'b_V'))
     W_h, W_e, b_1 = (np.asarray(params['cell'][name], np.float64) for name in ('W_h_KxK', 'W_e_KxM', 'b_1_K'))
     S, T = targets_SxT.shape
@@ -150,13 +150,13 @@ def test_far_into_a_stream_the_words_just_before_the_span_are_read():
 
 
 def test_streams_continue_where_the_update_before_left_them():
-    body, train_span = make('gru')[0].body, Span(100, 1000)  # of 4 words an update
+    body, train_span = make('gru')[0].body, Span(100, 1000)  # 4 words per update
     positions = np.asarray(body.layout.epoch_positions(3, 0, train_span, 16)).reshape(
         -1, body.layout.num_streams(16), 4
     )
     assert positions.shape == (900 // 16, 4, 4)
     assert len(np.unique(positions)) == positions.size and positions.min() >= 100 and positions.max() < 1000
-    read = positions.transpose(1, 0, 2).reshape(4, -1)  # what each stream reads, update after update
+    read = positions.transpose(1, 0, 2).reshape(4, -1)  # the words that each stream reads in successive updates
     np.testing.assert_array_equal((read[:, 1:] - read[:, :-1]) % 900, 1)
     second_epoch = np.asarray(body.layout.epoch_positions(3, 1, train_span, 16)).reshape(positions.shape)
     assert not np.array_equal(positions, second_epoch)  # it starts elsewhere
@@ -170,7 +170,7 @@ def test_dropout_is_off_the_path_from_state_to_state():
     dropped, dropped_carry = LOSS(network, nothing_read, *words, carry, jax.random.key(0))
     without_key, expected_carry = LOSS(network, nothing_read, *words, carry)
     assert float(kept) != float(dropped) != float(without_key)
-    np.testing.assert_array_equal(dropped_carry, expected_carry)  # with nothing read, only dropped states could differ
+    np.testing.assert_array_equal(dropped_carry, expected_carry)  # initially, only dropped states could differ
 
 
 def test_weights_decay_and_biases_do_not():
@@ -185,7 +185,7 @@ def test_weights_decay_and_biases_do_not():
 
 
 class Wrapped(LanguageModel):
-    """A model's `next_word` and no faster way."""
+    """A model with only the `next_word` of another, without its faster methods."""
 
     n = None
 
@@ -222,7 +222,7 @@ def test_lines_know_nothing_of_each_other(mixed):
             log_p_V = model.next_word(np.array([[7, *line[:t]]]))[0]
             assert scores.log10_p_T[t] * scoring.LOG_10 == pytest.approx(log_p_V[word], abs=1e-4)
     if not mixed:
-        assert scored[2].lengths_T.tolist() == list(range(2, 27))  # the word before the line, and all of it
+        assert scored[2].lengths_T.tolist() == list(range(2, 27))  # the word before the line, and the whole line
     stream = scoring.score(model, lines, stream=True)
     np.testing.assert_allclose(
         np.concatenate([x.log10_p_T for x in stream]) * scoring.LOG_10,

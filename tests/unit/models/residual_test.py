@@ -1,4 +1,4 @@
-"""The residual window network: its inputs by hand, its window, and that no word is seen before it is predicted."""
+"""The residual window network: its inputs by hand, its window, and no word is seen before it is predicted."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ MODEL = {'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'model
 
 def make(**changes):
     network = make_network(V, {**MODEL, 'train.batch_size': 8, 'model.bptt_length': 4, **changes})
-    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # no layer is without effect
+    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # all layers have an effect
 
 
 def test_inputs_are_the_last_words_and_averages_of_those_before():
@@ -66,7 +66,7 @@ def test_matrices_start_in_the_range_that_their_inputs_call_for():
     params = network.init(jax.random.key(0))
     largest = {
         'C_VxM': 0.1,
-        'H_PxK': 10 / (4 * 8) ** 0.5,  # two words and two averages, of features ten times as small as z is to be
+        'H_PxK': 10 / (4 * 8) ** 0.5,  # two words and two averages; features are ten times as small as z is meant to be
     }
     for name, limit in largest.items():
         assert 0.8 * limit < float(jnp.abs(params[name]).max()) <= limit, name

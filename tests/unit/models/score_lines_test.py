@@ -1,4 +1,4 @@
-"""A network scores many lines as it scores each alone, however long they are and whatever they share."""
+"""A network gives many lines the same scores as single lines, whatever their lengths and shared beginnings."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ GRU = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
 
 @pytest.mark.parametrize('changes', [{}, GRU], ids=['window', 'gru'])
 def test_each_line_is_scored_as_alone(changes, monkeypatch):
-    monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches, of one shape
+    monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches of one shape
     monkeypatch.setattr(neural, 'MAX_LINES', 4)
     model, rng = make_model(V, changes), np.random.default_rng(1)
     long = rng.integers(0, V, 2 * neural.LENGTH_MULTIPLE + 3)

@@ -1,4 +1,4 @@
-"""The Transformer above the paper's concatenation."""
+"""The Transformer whose input is the paper's concatenation."""
 
 import jax
 import numpy as np
@@ -34,4 +34,4 @@ def test_it_is_a_transformer_over_the_papers_x(n):
 
 def test_a_state_has_no_empty_arrays():
     network, _ = make('transformer_n', **{'model.n': 2})
-    assert all(leaf.size for leaf in jax.tree.leaves(network.body.start(3)))  # Orbax writes none
+    assert all(leaf.size for leaf in jax.tree.leaves(network.body.start(3)))  # Orbax does not write empty arrays

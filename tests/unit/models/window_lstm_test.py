@@ -1,4 +1,4 @@
-"""The LSTM over a window: an LSTM of the same parameters that starts at each window, and nothing outside it counts."""
+"""The LSTM over a window equals an LSTM with the same parameters that starts at each window, whatever precedes it."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def test_a_word_is_predicted_from_the_words_in_its_window_alone():
     other_T[20] = (WORDS_T[20] + 1) % V
     differs_T = np.abs(model.score(other_T, Span(0, 40)) - log_p_T) > 1e-6
     assert np.flatnonzero(differs_T).tolist() == list(range(20, 20 + N + 1))
-    np.testing.assert_allclose(model.score(WORDS_T, Span(10, 40)), log_p_T[10:], rtol=1e-5)  # whatever is read before
+    np.testing.assert_allclose(model.score(WORDS_T, Span(10, 40)), log_p_T[10:], rtol=1e-5)  # whatever was read before
 
 
 def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():
@@ -46,7 +46,7 @@ def test_a_window_is_what_an_lstm_of_the_same_parameters_reads_from_its_start():
     last = jax.jit(lstm.features)(params, windows_BxN, state).features['C_VxM'][:, -1]
     actual = jax.jit(network.features)(params, windows_BxN, state)
     np.testing.assert_allclose(actual.features['C_VxM'][:, 0], last, rtol=1e-5, atol=1e-6)
-    jax.tree.map(np.testing.assert_array_equal, actual.state, state)  # the next windows are read from there again
+    jax.tree.map(np.testing.assert_array_equal, actual.state, state)  # the next windows are read from there
     log_p_BxV = jax.jit(lstm.output.log_probabilities)(params, {'C_VxM': last})
     model = NeuralLanguageModel(network, params)
     np.testing.assert_allclose(model.next_word(np.asarray(windows_BxN)), log_p_BxV, rtol=1e-5, atol=1e-5)

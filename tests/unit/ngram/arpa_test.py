@@ -1,4 +1,4 @@
-"""ARPA files: what is written comes back, and what is not ARPA is refused by its line."""
+"""ARPA files: written models are read back unchanged, and errors name the line that is not valid ARPA."""
 
 import bz2
 import contextlib
@@ -46,7 +46,7 @@ ngram 2=2
 
 @pytest.fixture(params=[2**18, 1], ids=['line by line', 'a block per line'])
 def block(request, monkeypatch):
-    """Small files are one block, which is parsed line by line; blocks inside a section are parsed at once."""
+    """Small files are one block, which is parsed line by line; other blocks within a section are parsed as a whole."""
     monkeypatch.setattr(arpa, '_BLOCK', request.param)
 
 
@@ -209,7 +209,7 @@ NAMES = 'a é \xa0 日\u3000本語 eightlet nineletter nineletters sixteen-lette
 
 
 def varied_file(path, separators):
-    """Writes a file with all pairs of words, and numbers in many forms."""
+    """Writes a file with all pairs of words and many number formats."""
     rng = np.random.default_rng(0)
     weights = [*NUMBERS, '0.25', '+0.5', '98.99999999', '']
     pairs = [f'{a}{separators[1]}{b}' for a in NAMES for b in NAMES]

@@ -1,4 +1,4 @@
-"""Word classes: the exchange search against brute force, class n-grams against their formula, the file format."""
+"""Word classes: the exchange search and brute force, class n-grams and their formula, the file format."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ WORDS = Vocabulary((RARE, 'the', 'dog', 'ran'), (1, 1, 1, 1))
 
 
 def planted(seed=0):
-    """Words 1-3, 4-6 and 7-9 follow each other in turn; 0 is before the stream; 10-12 never occur in training."""
+    """Returns a stream of words 1-3, 4-6 and 7-9 in turn; 0 precedes the stream; 10-12 do not occur in training."""
     rng = np.random.default_rng(seed)
     tokens_T = 3 * (np.arange(560) % 3) + rng.integers(1, 4, 560)
     tokens_T[TRAIN.stop :: 9] = 11
@@ -23,7 +23,7 @@ def planted(seed=0):
 
 
 def bigram_log_likelihood(tokens_T, classes_V):
-    """sum of N(g,h) log N(g,h) less those of the classes on either side, from scratch."""
+    """Returns the sum of N(g,h) log N(g,h) minus the terms of the classes on either side, calculated from scratch."""
     before, after = classes_V[np.concatenate([[0], tokens_T[: TRAIN.stop - 1]])], classes_V[tokens_T[: TRAIN.stop]]
     size = classes_V.max() + 1
     tables = np.bincount(before * size + after), np.bincount(before), np.bincount(after)
@@ -82,7 +82,7 @@ def test_the_class_ngram_is_its_formula():
     of_classes_G = np.exp(model.class_ngram.next_word(np.array([[2]])).astype(float))[0]
     p_V = np.exp(model.next_word(np.array([[5]])).astype(float))[0]
     total_G = np.array([0, *(counts_V[3 * g + 1 : 3 * g + 4].sum() for g in range(3))])
-    # No word occurs once or twice, so the discount is 0.5 a word: three a class; four words are unseen.
+    # No word occurs once or twice, so the discount is 0.5 per word and three words per class; four words are unseen.
     seen = slice(1, 10)
     expected = of_classes_G[classes_V[seen]] * (counts_V[seen] - 0.5) / total_G[classes_V[seen]]
     np.testing.assert_allclose(p_V[seen], expected, rtol=1e-5)

@@ -11,11 +11,11 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.ngram import counts, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
-TOKENS = np.array([1, 2, 1, 2, 3, 1], np.int32)  # a vocabulary of 5: 4 never occurs
+TOKENS = np.array([1, 2, 1, 2, 3, 1], np.int32)  # a vocabulary of 5 words, of which 4 does not occur
 
 
 def ngrams(counted, order):
-    """{words: count} of the n-grams that occur."""
+    """Returns {words: count} for the n-grams that occur."""
     table = counted.table
     occurring = {}
     for node, occurrences in enumerate(counted.counts[order - 1]):
@@ -89,7 +89,7 @@ def test_relative_frequencies_by_hand():
 
 def test_a_context_never_seen_is_shortened():
     model = unsmoothed.unsmoothed_backoff(counts.count(TOKENS, Span(0, 6), 3, 5))
-    # (3, 2) never occurs, so the word is predicted from 2; nor does 4, so from nothing.
+    # (3, 2) does not occur, so the word is predicted from 2; 4 does not occur, so from no context.
     p = np.exp(model.next_word(np.array([[3, 2], [1, 4], [1, 2]])))
     halves = [0, 0.5, 0, 0.5, 0]
     np.testing.assert_allclose(p, [halves, [0, 3 / 6, 2 / 6, 1 / 6, 0], halves], rtol=1e-6)

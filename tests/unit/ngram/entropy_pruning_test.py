@@ -1,4 +1,4 @@
-"""Tables without the n-grams that a model needs least."""
+"""Tables without the least useful n-grams of a model."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def ngrams(model, k):
 
 
 def brute_force(model, context_p, threshold):
-    """The n-grams that stay, by removing each alone and comparing the distributions after its context."""
+    """Returns the kept n-grams: removes each separately and compares the distributions after its context."""
     stays, lower_p = set(), {1: np.exp(model.log_p[0])}
     for k in range(2, model.n + 1):
         for context in ngrams(model, k - 1):

@@ -1,4 +1,4 @@
-"""The count-based models as parts of a run."""
+"""Count-based models in runs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The interpolated trigram against a plain implementation of the paper's formulas."""
+"""The interpolated trigram and a plain implementation of the paper's formulas."""
 
 import collections
 import math
@@ -17,15 +17,15 @@ TRAIN, VALID, TEST = Span(0, 300), Span(300, 380), Span(380, 440)
 def stream():
     rng = np.random.default_rng(3)
     tokens_T = np.minimum(rng.geometric(0.3, TEST.stop) - 1, 8)
-    tokens_T[TRAIN.stop :: 9] = 10  # a word that training does not have
+    tokens_T[TRAIN.stop :: 9] = 10  # a word that does not occur in training
     return tokens_T
 
 
 class Reference:
-    """The paper's section 4.1, one word at a time."""
+    """Section 4.1 of the paper, one word at a time."""
 
     def __init__(self, tokens, iterations):
-        self.tokens = [0, 0, *map(int, tokens)]  # two rare words stand before the stream
+        self.tokens = [0, 0, *map(int, tokens)]  # two rare words precede the stream
         self.unigrams, self.bigrams, self.trigrams = (collections.Counter() for _ in range(3))
         self.after_one, self.after_two = collections.Counter(), collections.Counter()
         for t in range(TRAIN.start, TRAIN.stop):

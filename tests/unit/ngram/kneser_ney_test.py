@@ -1,4 +1,4 @@
-"""Both Kneser-Neys against plain implementations of their formulas, on random text."""
+"""Both Kneser-Ney models and plain implementations of their formulas, on random text."""
 
 import collections
 import dataclasses
@@ -20,7 +20,7 @@ LINE = 1  # the mark between lines
 
 
 def stream():
-    """Many rare words, each depending on the one before; 0, 96 and above never occur in training."""
+    """Returns many rare words, each depending on the one before; 0, 96 and above do not occur in training."""
     rng = np.random.default_rng(2)
     zipf = 1 / np.arange(1, 96) ** 1.8
     tokens = 1 + rng.choice(95, TEST.stop, p=zipf / zipf.sum())
@@ -31,7 +31,7 @@ def stream():
 
 
 def stream_counts(words, n, line=None):
-    """Returns for each order the adjusted counts of the n-grams of a stream, which unknown words precede.
+    """Returns the adjusted counts of a stream's n-grams for each order; unknown words precede the stream.
 
     N-grams that begin with the mark `line` keep their counts.
     """
@@ -47,7 +47,7 @@ def stream_counts(words, n, line=None):
 
 
 def line_counts(lines, n):
-    """Returns the same of lines, each of them between two marks `LINE`: what lmplz calls <s> and </s>."""
+    """Returns the same for lines, each between two marks `LINE`, which lmplz calls <s> and </s>."""
     occurrences = {k: collections.Counter() for k in range(1, n + 1)}
     for words in ((LINE, *line, LINE) for line in lines):
         for stop in range(2, len(words) + 1):
@@ -126,7 +126,7 @@ def test_it_is_the_published_formula(form, n, line):
 
 
 def test_unigrams_below_the_highest_order_count_different_predecessors():
-    # 2 occurs as often as 1 but only ever after 1: as a continuation it is a third as likely before discounts.
+    # 2 occurs as often as 1 but only after 1: as a continuation, it is a third as likely before discounts.
     tokens_T = np.array([1, 2, 1, 2, 3, 1, 2, 4, 1, 2, 5, 4, 5, 3])
     with pytest.warns(kneser_ney.DiscountWarning):
         p = np.exp(kneser_ney.fit_modified(count(tokens_T, Span(0, 14), 2, 6)).next_word(np.array([[0, 0]])))[0]
@@ -171,7 +171,7 @@ def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
     tokens_T = np.array([1, 2, 1, 2, 1, 2])  # no n-gram of count 1 but the first, none of count 2
     with pytest.warns(kneser_ney.DiscountWarning, match=r'\b1\b.*\b0\.5\b.*\b1\b.*\b1\.5$'):
         modified = kneser_ney.fit_modified(count(tokens_T, Span(0, 6), 1, 3))
-    # Both words occur three times: 1.5 off each, and a third of the 3 that this frees.
+    # Both words occur three times: 1.5 is subtracted from each, and each of the three words gets a third of this 3.
     p = np.exp(modified.next_word(np.zeros((1, 0), int)))[0]
     np.testing.assert_allclose(p, [1 / 6, 2.5 / 6, 2.5 / 6], rtol=1e-6)
     with pytest.warns(kneser_ney.DiscountWarning, match=r'\b1\b.*\b0\.5$'):
@@ -181,7 +181,7 @@ def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
 @pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 @pytest.mark.parametrize('form', FITTED)
 def test_small_texts_of_lines_at_any_order(form):
-    # Most orders are above the longest line. There the model has no n-gram, and falls back on the order below.
+    # Most orders exceed the longest line. The model has no such n-grams and backs off to the order below.
     rng = np.random.default_rng(1)
     for _ in range(40):
         n, size = int(rng.integers(1, 7)), int(rng.integers(4, 9))
@@ -198,7 +198,7 @@ def test_small_texts_of_lines_at_any_order(form):
 
 
 def test_an_order_above_the_longest_line_is_that_of_lmplz():
-    # lmplz -o 6 --discount_fallback, built from kpu/kenlm at 4cb443e, of the lines `a b`, `b a` and `c a a`.
+    # From lmplz -o 6 --discount_fallback, built from kpu/kenlm at 4cb443e, for the lines `a b`, `b a` and `c a a`.
     tokens_T = np.array([1, 2, 3, 1, 3, 2, 1, 4, 2, 2, 1])
     with pytest.warns(kneser_ney.DiscountWarning, match='1, 2, 3, 4, 5, 6'):
         model = kneser_ney.fit_modified(count(tokens_T, Span(1, 11), 6, 5, marks=LineMarks(1, None)))

@@ -1,4 +1,4 @@
-"""Text that is counted and tested line by line: the numbers of KenLM's lmplz, and what a line-wise model promises."""
+"""Counting and testing text line by line: the results of KenLM's lmplz, and the properties of a line-wise model."""
 
 import dataclasses
 import itertools
@@ -23,7 +23,7 @@ from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
-# The test perplexity (of all words, with unknown ones) and the numbers of n-grams of orders 1, 2, ... by KenLM's
+# The test perplexity (including unknown words) and the numbers of n-grams of orders 1, 2, ... according to KenLM's
 # programs, built from kpu/kenlm at 4cb443e, on the three files that `brown_lines` writes:
 #     lmplz -o ORDER [--prune PRUNE] < train.txt > lm.arpa; query -v summary lm.arpa < test.txt
 LMPLZ = {
@@ -55,7 +55,7 @@ VARIANTS = [
 
 
 def settings_for(family, folder, **changes):
-    """Settings of a model of order 4 of the files train.txt, valid.txt and test.txt of a folder."""
+    """Returns the settings of a model of order 4 for the files train.txt, valid.txt and test.txt in a folder."""
     paths = {f'corpus.{key}': str(folder / f'{name}.txt') for key, name in FILES.items()}
     chosen = {'model.family': family, 'model.n': 4, **AS_IT_IS, **paths, **changes}
     return config_lib.override(text_config.get_config('modified_kneser_ney_5'), chosen)
@@ -71,7 +71,7 @@ def write_lines(folder, parts):
 
 @pytest.fixture(scope='module')
 def brown_lines(tmp_path_factory):
-    """The first 300,000 words of Brown, a sentence a line: 80% of the lines to train, 10% to validate, 10% to test."""
+    """The first 300,000 words of Brown, one sentence per line: 80% of the lines for training, 10% each for the rest."""
     folder = tmp_path_factory.mktemp('brown')
     try:
         texts = brown.texts()
@@ -87,7 +87,7 @@ def brown_lines(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def small(tmp_path_factory):
-    """A text of short lines, each word of which depends on the one before, and whose first and last words are few."""
+    """A text of short lines whose words depend on the preceding word, with few different first and last words."""
     folder = tmp_path_factory.mktemp('small')
     rng = np.random.default_rng(3)
     texts = []
@@ -101,7 +101,7 @@ def small(tmp_path_factory):
 
 
 def prepare(config, folder=None):
-    """Returns settings, the corpus as the run reads it, and the model."""
+    """Returns the settings, the corpus as the run reads it, and the model."""
     settings = experiment.load_settings(config)
     data = loading.load_dataset(settings)
     return settings, data, estimation.estimate(settings, data, folder)
@@ -240,7 +240,7 @@ WORDS_OF_LMPLZ = ('a', 'b', 'e\u0301', '\u00e9', 'x\u00a0y', '\u3000', '\u2028',
 
 @pytest.mark.parametrize('order, expected', [(3, 5.180667817245714), (5, 2.726354571766294)])
 def test_the_preset_lmplz_has_the_words_and_empty_lines_of_lmplz(tmp_path, order, expected):
-    """The perplexity by `lmplz --discount_fallback` and `query` of the same file; see LMPLZ."""
+    """The perplexity is that of `lmplz --discount_fallback` and `query` on the same file; see LMPLZ."""
     rng, weights = random.Random(1), [9, 7, 5, 4, 3, 3, 2, 2, 1, 1]
     text = [' '.join(rng.choices(WORDS_OF_LMPLZ, weights, k=rng.choice([0, 1, 2, 3, 5, 8]))) for _ in range(40)]
     text = '\n'.join(text).replace('a b', 'a\t b\r', 3)
@@ -263,7 +263,7 @@ def test_words_of_lmplz_are_of_a_text_with_a_sentence_a_line(changes):
 
 
 def score_ends(model, known, text):
-    """The perplexity that `nplm score --end` prints."""
+    """Returns the perplexity that `nplm score --end` prints."""
     ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in text.split('\n')]
     return scoring.total(scoring.score(model, ids, LineStart.of(known))).perplexity
 
@@ -280,9 +280,9 @@ def test_a_text_has_one_perplexity_whatever_words_are_rare(tmp_path, family, con
     (tmp_path / 'same.txt').write_text(RARE_MARKS)
     reads_lines = context != 'stream' and family in FAMILIES
     if context == 'line' and not reads_lines:
-        return  # refused: see below
+        return  # rejected: see below
     for min_count, max_vocabulary in itertools.product((1, 2, 3), (0, 5)):
-        # In a stream the words before a text have an influence: the three texts are one.
+        # In a stream, the words before a text have an influence, as the three texts form one text.
         valid = 'valid' if reads_lines else 'same'
         paths = {'corpus.valid_path': f'{tmp_path}/{valid}.txt', 'corpus.test_path': f'{tmp_path}/{valid}.txt'}
         counts = {'corpus.min_count': min_count, 'corpus.max_vocabulary': max_vocabulary, 'corpus.context': context}
@@ -318,7 +318,7 @@ def test_unknown_words_have_no_ngrams_where_no_word_is_rare(tmp_path, min_count)
         assert (words[-1] != 0).all() and (order > 2 or (words[0] != 0).all())
     start = LineStart.of(data.vocabulary)
     (line,) = scoring.score(model, [np.array([0, 0, data.vocabulary.ids['<p>']])], start)  # xx yy
-    assert line.log10_p_T.sum() == pytest.approx(-5.43295145, abs=2e-6)  # by lmplz and query
+    assert line.log10_p_T.sum() == pytest.approx(-5.43295145, abs=2e-6)  # from lmplz and query
 
 
 def test_a_context_that_every_word_of_the_lines_follows_backs_off_to_nothing(tmp_path):

@@ -1,4 +1,4 @@
-"""A back-off model over the words of another vocabulary: a probability distribution, word by word as it should be."""
+"""A back-off model over the words of another vocabulary: a distribution, with the expected probability of each word."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_each_word_by_the_rule():
 @pytest.mark.parametrize('name', INNERS)
 def test_scores_of_a_stream_are_next_word_probabilities(name):
     model = over_vocabulary(INNERS[name](), INNER, OUTER)
-    stream = np.random.default_rng(2).integers(0, 6, 700)  # more rare words than a block
+    stream = np.random.default_rng(2).integers(0, 6, 700)  # more rare words than fit into a block
     scores = model.score(stream, Span(2, 700))
     for t in (2, 3, 50, 600, *np.flatnonzero(stream[2:] == 0)[-5:] + 2):
         expected = model.next_word(stream[None, max(t - 3, 0) : t])[0, stream[t]]

@@ -1,4 +1,4 @@
-"""What every count-based model must do, whatever its formula."""
+"""Requirements for all count-based models, whatever their formulas."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ TRAIN, VALID, TEST = Span(0, 400), Span(400, 480), Span(480, 560)
 
 
 def stream(seed=1, size=560):
-    """Words 0..10 with a skewed distribution; 11 and 12 never occur in training."""
+    """Returns words 0..10 with a skewed distribution; 11 and 12 do not occur in training."""
     rng = np.random.default_rng(seed)
     tokens_T = np.minimum(rng.geometric(0.25, size) - 1, 10).astype(np.int32)
     tokens_T[TRAIN.stop :: 7] = rng.integers(11, V, len(tokens_T[TRAIN.stop :: 7]))

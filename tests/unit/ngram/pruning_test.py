@@ -1,4 +1,4 @@
-"""Tables without seldom n-grams."""
+"""Tables without rare n-grams."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_the_ngrams_that_stay_are_those_above_the_threshold():
 
 def test_what_stays_keeps_its_contexts_of_all_orders():
     tokens_T = np.array([1, 2, 3, 4, 1, 2, 3, 5, 6, 7, 8, 5, 6, 7, 8], np.int32)
-    counts = count(tokens_T, Span(2, 15), 4, 9)  # 1 2 3 occurs twice, and 1 2 once: the first one is before the span
+    counts = count(tokens_T, Span(2, 15), 4, 9)  # 1 2 3 occurs twice, and 1 2 once: the first one precedes the span
     is_kept = pruning.keep_frequent(counts, (0, 1, 1, 1))
     assert is_kept[2].sum() == 3 and is_kept[3].sum() == 1
     for k in (2, 3, 4):

@@ -1,4 +1,4 @@
-"""Few bits a number: smaller tables, whose probabilities still sum to one."""
+"""Few bits per number: smaller tables whose probabilities still sum to one."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ PRUNED = (0, 0, 1, 2)
 
 
 def few_words():
-    """A stream in which all words follow each other."""
+    """Returns a stream in which every word follows every other."""
     return np.random.default_rng(2).integers(0, 4, 4000).astype(np.int32)
 
 
@@ -36,7 +36,7 @@ MODELS = {
 
 
 def contexts(size, tokens_T):
-    """Contexts that occur in training, and others."""
+    """Returns contexts that occur in training, and others."""
     contexts_BxN = np.random.default_rng(0).integers(0, size, (800, 4))
     contexts_BxN[:600] = np.lib.stride_tricks.sliding_window_view(tokens_T, 4)[:600]
     return contexts_BxN
@@ -57,7 +57,7 @@ def test_a_quantized_model_sums_to_one_where_rounded_probabilities_exceed_one():
     rounded = QuantizedArray.of(model.log_p[2], 8, Scratch())
     sums = np.bincount(model.table.prefixes(3), np.exp(np.asarray(rounded)))
     high = np.argsort(sums)[-20:]
-    # Give these contexts nearly all probability to the words after them, more than rounding leaves.
+    # Give the seen words after these contexts nearly all probability, more than remains after rounding.
     scale = np.ones(len(sums))
     exact = np.bincount(model.table.prefixes(3), np.exp(model.log_p[2]))
     scale[high] = 0.9999 / exact[high]

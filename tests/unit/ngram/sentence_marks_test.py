@@ -1,4 +1,4 @@
-"""Sentence marks: other tools read of an exported model what it says of a sentence, and it comes back as it was."""
+"""Sentence marks: other tools score sentences as the exported model does, and importing restores the model."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ TRAIN = Span(0, 4000)
 
 
 def stream():
-    """Texts of paragraphs that end in a word, in a rare word or in nothing."""
+    """Returns paragraphs that end in a word, in a rare word or without a word."""
     rng = np.random.default_rng(5)
     tokens_T = np.minimum(rng.geometric(0.12, 4000) + 2, V - 1)
     tokens_T[rng.random(4000) < 0.1] = 0
@@ -207,7 +207,7 @@ def test_marks_that_cannot_become_one_are_refused(tmp_path, old, new, message):
 
 def test_what_follows_a_mark_in_the_file_of_a_mixture_is_the_mixture_of_the_files(tmp_path):
     tokens_T = stream()
-    tokens_T[500:502] = 0, 2  # unknown words before a mark are in one model alone
+    tokens_T[500:502] = 0, 2  # only one model has unknown words before a mark
     models = [
         kneser_ney.fit_modified(counts.count(tokens_T, Span(0, 1500), 4, V)),
         kneser_ney.fit_modified(counts.count(tokens_T, TRAIN, 2, V)),

@@ -1,4 +1,4 @@
-"""Mixtures of back-off models as one back-off model."""
+"""Mixtures of back-off models as a single back-off model."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def fit(start=0, stop=3500, n=4, size=V, **options):
 
 
 def without_suffixes(n=3, size=V):
-    """A model with trigrams whose last two words are no bigram of it."""
+    """Returns a model with trigrams whose last two words are not among its bigrams."""
     model = fit(300, 900, n, size)
     is_kept = np.random.default_rng(5).random(model.table.size(2)) < 0.5
     smaller = pruning.drop(model, [np.ones(size, bool), is_kept, is_kept[model.table.prefixes(3)]])
@@ -34,7 +34,7 @@ def without_suffixes(n=3, size=V):
 
 
 def without_trigrams(size=V):
-    """A model whose third order is empty."""
+    """Returns a model whose third order is empty."""
     model = fit(300, 900, 3, size)
     smaller = pruning.drop(
         model, [*(np.ones(model.table.size(k), bool) for k in (1, 2)), np.zeros(model.table.size(3))]
@@ -56,7 +56,7 @@ WEIGHTS = {2: [0.3, 0.7], 3: [0.2, 0.3, 0.5]}
 
 
 class Dictionaries:
-    """A back-off model as two dictionaries: log p of n-grams and log b of contexts, looked up word by word."""
+    """A back-off model with two dictionaries, log p of n-grams and log b of contexts, that scores word by word."""
 
     def __init__(self, p, b, size):
         self.p, self.b, self.size = p, b, size

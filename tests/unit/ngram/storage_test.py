@@ -1,4 +1,4 @@
-"""A count-based model comes back from its file as it was, whatever its family; a damaged file is refused."""
+"""Count-based models of all families are read back from their files unchanged; damaged files are rejected."""
 
 import json
 
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_refused(tmp_path):
             storage.load(path, V)
 
 
-# Each change is one that a stranger can make, who writes the right checksum under it.
+# An attacker could make each of these changes and also write the right checksum.
 NOT_ARRAYS = {
     'an array is missing': lambda a: a.pop('log_p.1') is None or a,
     'an order is missing': lambda a: a.pop('table.keys.2') is None or a,

@@ -1,4 +1,4 @@
-"""The blockwise loss against the plain one, in float64 and by finite differences."""
+"""The blockwise loss, compared with the plain loss in float64 and with finite differences."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 
 LOSSES = jax.jit(jax.value_and_grad(blockwise_cross_entropy, (0, 1)), static_argnums=(3, 4))
-# Odd V, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer or no direct connections.
+# Odd V, a batch that its blocks do not divide, one block, blocks of one, B=1, no hidden layer, no direct connections.
 SHAPES = [
     (251, 13, (7, 12), 5),
     (251, 13, (7, 12), 128),
@@ -77,7 +77,7 @@ def test_words_that_are_divided_give_the_loss_and_the_gradients_of_all():
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_sums_count_every_word_and_every_example(precision):
-    """Where a sum in bfloat16 would stop at 256: its next number is 258."""
+    """A sum in bfloat16 would stop at 256, as the next number is 258."""
     V, B = 4099, 1003
     terms, targets_B = ((jnp.zeros((V, 2)), jnp.ones((B, 2))),), jnp.zeros(B, jnp.int32)
     loss, (((weights_VxD, _),), b_V) = LOSSES(terms, jnp.zeros(V), targets_B, precision, 128)
@@ -89,7 +89,7 @@ def test_sums_count_every_word_and_every_example(precision):
     # All words' weights cancel in the inputs' gradients.
     large = jnp.full((V, 2), 3.0)
     _, (((_, inputs_BxD),), _) = LOSSES(((large, jnp.ones((B, 2))),), jnp.zeros(V), targets_B, precision, 128)
-    np.testing.assert_allclose(inputs_BxD, 0, atol=3 * rounding / B)  # of weights of 3
+    np.testing.assert_allclose(inputs_BxD, 0, atol=3 * rounding / B)  # weights of 3
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
@@ -102,13 +102,13 @@ def test_b_keeps_its_precision(precision):
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_no_array_of_words_by_batch_is_held(precision):
-    """Read from the compiled program: the largest array is that of the weights, and all together stay below 2 GB."""
+    """In the compiled program, the largest array is that of the weights, and the total is below 2 GB."""
     V, B, K = 262_144, 1024, 300
     shape = jax.ShapeDtypeStruct
     arguments = (((shape((V, K), 'float32'), shape((B, K), 'float32')),), shape((V,), 'float32'), shape((B,), 'int32'))
     compiled = LOSSES.lower(*arguments, precision, 128).compile()
     shapes = re.findall(r'\b[a-z]+[0-9]+\[([0-9,]+)\]', compiled.as_text())
-    of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows beside those of the weights
+    of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows in addition to those of the weights
     assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + of_b) < V * B
     assert compiled.memory_analysis().temp_size_in_bytes < 2e9
 
@@ -116,7 +116,7 @@ def test_no_array_of_words_by_batch_is_held(precision):
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
 def test_the_passes_of_accelerators_take_and_replace_the_numbers_that_a_cpu_gathers_and_scatters(dtype):
     y_SxV = jnp.asarray(np.random.default_rng(0).normal(size=(6, 11)), dtype)
-    targets_S, values_S = jnp.asarray([0, 10, 3, 11, 5, 3]), jnp.arange(6.0).astype(dtype)  # 11 is another device's
+    targets_S, values_S = jnp.asarray([0, 10, 3, 11, 5, 3]), jnp.arange(6.0).astype(dtype)  # 11: on another device
     np.testing.assert_array_equal(
         blockwise._select_targets(y_SxV, targets_S), blockwise._gather_targets(y_SxV, targets_S)
     )

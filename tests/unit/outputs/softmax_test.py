@@ -1,4 +1,4 @@
-"""The softmax over all words: exact and stable for scores of any size."""
+"""The softmax over all words is exact and stable for scores of any size."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The card of a model says what its results.json says, with metadata that a YAML reader takes."""
+"""A model card agrees with results.json, and YAML readers accept its metadata."""
 
 import json
 

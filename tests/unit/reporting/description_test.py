@@ -1,4 +1,4 @@
-"""What the first lines of a run and `nplm compare` say of a model: the shape, from the keys that it has."""
+"""The description of a model in `nplm compare` and in the first lines of a run: its shape, from its keys."""
 
 import subprocess
 import sys

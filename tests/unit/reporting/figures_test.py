@@ -1,4 +1,4 @@
-"""The figures show their numbers: labels within sight, a line for each value, the best point."""
+"""Figures show their numbers: visible labels, a line for each value, the best point."""
 
 import itertools
 import json
@@ -10,14 +10,14 @@ from nplm_jax.reporting import figures
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """What was drawn: the figures, which are written to files as well."""
+    """Returns a list of the drawn figures, which are also written to files."""
     saved, save = [], figures.save_figure
     monkeypatch.setattr(figures, 'save_figure', lambda figure, path: saved.append(figure) or save(figure, path))
     return saved
 
 
 def labels(axis):
-    """The numbers that are labelled within the limits of an axis."""
+    """Returns the labelled numbers within the limits of an axis."""
     axis.axes.figure.draw_without_rendering()
     low, high = axis.get_view_interval()
     ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels())

@@ -1,4 +1,4 @@
-"""A packed model has what its run has, bit for bit, and nothing damaged or strange is unpacked."""
+"""A packed model equals its run bit for bit, and damaged or unexpected contents are not unpacked."""
 
 import errno
 import hashlib
@@ -25,7 +25,7 @@ from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, spelling
 from nplm_jax.utils.errors import BadInput
 
-# Three sentences are too little text for discounts.
+# Three sentences are too little text for estimating discounts.
 pytestmark = pytest.mark.filterwarnings('ignore:too little text')
 
 SHORT = {'train.epochs': 1, 'train.evaluate_every': 0}
@@ -60,7 +60,7 @@ def make(folder, changes=CHANGES['kneser_ney'], config=None):
 
 
 def refused(*words):
-    """What a command says that ends with exit code 2."""
+    """Returns the message of a command that ends with exit code 2."""
     with pytest.raises(BadInput) as error:
         all_commands()[words[0]].run(words[0], words[1:])
     assert '\n' not in str(error.value)
@@ -98,7 +98,7 @@ def test_what_is_packed_is_loaded_bit_for_bit(runs, tmp_path, kind):
     unpacked = catalog.expand_run(path)
     assert (unpacked / 'results.json').read_bytes() == (folder / 'results.json').read_bytes()
     assert pack(path, tmp_path / 'again.nplm').read_bytes() == path.read_bytes()
-    assert catalog.digest(unpacked) == catalog.digest(folder)  # learned weights fit both
+    assert catalog.digest(unpacked) == catalog.digest(folder)  # weights are learned for both models
 
 
 def test_pieces_and_their_tokenizer(tmp_path):
@@ -199,7 +199,7 @@ def test_a_damaged_file_is_one_line(valid, tmp_path, cache, damage, said):
 
 
 def seal(entries, compression=zipfile.ZIP_STORED):
-    """A zip of these entries with the comment of a packed model and the right checksum."""
+    """Returns a zip of these entries with the comment of a packed model and the right checksum."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, 'w', compression) as archive:
         archive.comment = b'nplm-jax model, format 1, sha256 ' + b'0' * 64

@@ -1,4 +1,4 @@
-"""Where a result comes from."""
+"""The origin of a result."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""What a run writes and shows, however often it is stopped, and on a full disk."""
+"""Output of a run, however often it is stopped, and on a full disk."""
 
 import dataclasses
 import errno
@@ -41,7 +41,7 @@ def report(folder, progress, steps):
 
 
 def read_events(path):
-    """The values by (step, name), and when each step was; a record is its length, a checksum, itself and another."""
+    """Returns the values by (step, name) and the time of each step. A record: length, checksum, data, checksum."""
     data, values, times = path.read_bytes(), {}, {}
     while data:
         (size,) = struct.unpack('<Q', data[:8])
@@ -107,7 +107,7 @@ def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
         'valid_perplexity',
     }
     assert values == {(r['step'], n): pytest.approx(r[n]) for r in rows for n in names & set(r)}
-    assert np.diff([times[step] for step in (2, 4)]) == pytest.approx(1.0)  # as far apart as they were
+    assert np.diff([times[step] for step in (2, 4)]) == pytest.approx(1.0)  # with the original distances in time
 
 
 def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
@@ -147,7 +147,7 @@ def test_a_run_that_saved_nothing_says_that_it_starts_again(tmp_path, lines):
 def test_a_run_that_patience_stops_says_so(tmp_path, lines):
     reporter = Reporter(tmp_path)
     reporter.start(Progress(), SCHEDULE, 3, COST)
-    for step in (8, 12):  # at the last update it is no reason
+    for step in (8, 12):  # not at the last update
         reporter.validated(Progress(step=step, valid_nll=2.0, evaluations_since_best=7, finished=True))
     reporter.close()
     assert [numbers(line) for line in lines()[0]].count(['7']) == 1
@@ -212,7 +212,7 @@ def test_every_next_step_runs(folders, tmp_path, monkeypatch, nplm_command):
     steps = [shlex.split(line, comments=True) for line in steps.splitlines() if line[:1] == ' ']
     steps = [words[len(nplm_words()) :] for words in steps]
     assert [words[0] for words in steps] == ['generate', 'score', 'compare', '--help']
-    assert steps[-2][2] == 'runs/counts'  # not runs/other, which is of another text
+    assert steps[-2][2] == 'runs/counts'  # not runs/other, which has another text
     for words in steps:
         if words[-2:] == ['<', 'text.txt']:
             monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
@@ -252,7 +252,7 @@ NO_ROW = PaperRow()
 
 
 def per_unit_lines(per_word, tokens, words):
-    """The sentences below the table of a run, of whose validation words these are the numbers."""
+    """Returns the sentences below the table of a run with these numbers of validation tokens and words."""
     results = {
         'name': 'a',
         'perplexity': {'train': 1, 'valid': 1.3, 'test': 1.3},
@@ -272,6 +272,6 @@ def test_a_perplexity_per_word_that_is_not_the_tables_says_how_many_words_and_to
 
     bits = ['0.250', '0.125']
     assert said(1.5, tokens=13, words=9) == ['9', '13', '1.5', *bits]
-    assert said(1.3, tokens=9, words=9) == bits  # the table has it
-    assert said(None, tokens=90, words=1) == bits  # no blanks: it would say nothing
+    assert said(1.3, tokens=9, words=9) == bits  # in the table already
+    assert said(None, tokens=90, words=1) == bits  # without blanks, it would be meaningless
     assert said(1.6e197, tokens=980, words=20) == ['20', '980', '1.6e+197', *bits]  # of Chinese, each a word

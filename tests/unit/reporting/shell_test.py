@@ -1,4 +1,4 @@
-"""Command lines that can be copied name what runs here."""
+"""Command lines for copying name the program that runs here."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from nplm_jax.reporting import shell
 
 @pytest.fixture
 def environments(tmp_path, monkeypatch):
-    """Two environments whose Python is one file, as virtual environments have it; the first is in use."""
+    """Two environments that share one Python file, like virtual environments; the first is in use."""
     for name in ('one', 'two'):
         (tmp_path / name / 'bin').mkdir(parents=True)
         for python in ('python', 'python3'):
@@ -35,7 +35,7 @@ def test_nplm_is_the_command_beside_this_python_or_the_module(environments, monk
     monkeypatch.setenv('PATH', '')
     monkeypatch.chdir(shell._ROOT)
     assert shell.nplm_command()[1:] == ['-m', 'nplm_jax.cli']
-    monkeypatch.chdir(environments)  # where Python does not find a package that is not installed
+    monkeypatch.chdir(environments)  # where Python does not find uninstalled packages
     assert shell.nplm_command()[:2] == ['env', f'PYTHONPATH={shell._ROOT}']
     (nplm := environments / 'one' / 'bin' / 'nplm').touch(0o755)
     assert shell.nplm_command() == [str(nplm)]
@@ -71,7 +71,7 @@ def test_output_is_utf8_and_what_the_encoding_of_messages_lacks_is_escaped(encod
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding))
     shell.prepare_streams()
     for stream, used in ((sys.stdout, 'utf-8'), (sys.stderr, encoding)):
-        print('caf\xe9 \u4e2d \udcff', file=stream, flush=True)  # the last is a byte of a file name
+        print('caf\xe9 \u4e2d \udcff', file=stream, flush=True)  # the last one represents a byte of a file name
         assert stream.buffer.getvalue() == 'caf\xe9 \u4e2d \udcff\n'.encode(used, 'backslashreplace')
 
 

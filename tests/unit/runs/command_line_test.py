@@ -1,4 +1,4 @@
-"""A config in Python is the one that the same words after --config= give."""
+"""A config in Python equals that of the same words after --config=."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A user's text of a script without blanks between words, as the commands read it."""
+"""Commands and a user's text in a script without blanks between words."""
 
 import io
 import random
@@ -25,7 +25,7 @@ def script(request):
 
 @pytest.fixture(scope='module')
 def run(script, tmp_path_factory):
-    """Returns the folder of a run by its name in RUNS."""
+    """Returns a function that trains a run and returns its folder, by its name in RUNS."""
     root, made = tmp_path_factory.mktemp(script), {}
     unspaced_texts.write(root, random.Random(1))
 

@@ -1,4 +1,4 @@
-"""A finished model is measured on every word, or on a sample of the training words that says its size."""
+"""A finished model is evaluated on every word, or on a sample of the training words of a reported size."""
 
 import dataclasses
 import io
@@ -41,7 +41,7 @@ def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
 
 def test_a_sample_of_the_held_out_words_has_a_standard_error(tmp_path):
     measured = evaluation.measure(MODEL, DATA, EvalSettings(0, words=33), trigram=lambda: evaluation.fit_trigram(DATA))
-    assert 'mixture' not in measured  # its weights would need all words
+    assert 'mixture' not in measured  # its mixture weights would need all words
     for name in ('valid', 'test'):
         span, log_p_T = DATA.splits[name], MODEL.score(DATA.tokens_T, DATA.splits[name])
         stretches = np.array([log_p_T[i * 40 // 16 :][:2] for i in range(16)], np.float64)
@@ -103,5 +103,5 @@ def test_the_last_word_of_each_paragraph_is_predicted_where_the_text_is_small(tm
     assert [row[:2] for row in rows[2:]] == [['i like', 'dog'], ['i love', 'coffee'], ['i hate', 'milk']]
     log_p_V = model.next_word(vocabulary.encode(['i', 'hate'])[None])[0]
     assert rows[-1][2].startswith(f'milk {np.exp(log_p_V[vocabulary.ids["milk"]]):.3f}, ')
-    assert evaluation.predictions_table(MODEL, DATA).count('\n') == 2  # no boundaries: one paragraph
+    assert evaluation.predictions_table(MODEL, DATA).count('\n') == 2  # one paragraph without boundaries
     assert evaluation.predictions_table(MODEL, dataclasses.replace(DATA, test=DATA.train)) == ''  # 220 words

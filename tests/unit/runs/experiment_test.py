@@ -1,4 +1,4 @@
-"""Every family through the one door: config in, results.json and a loadable model out."""
+"""Every family through the common interface: from a config to results.json and a loadable model."""
 
 import json
 import math
@@ -47,14 +47,14 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
 @pytest.mark.parametrize('family', [family for family in NGRAM_MODELS if family != 'arpa'])
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
+        warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # too little text
         results = experiment.run(config(family), tmp_path / 'run')
         loaded = experiment.load(tmp_path / 'run')
         vocabulary, model = loaded.vocabulary, loaded.model
     assert results == json.loads((tmp_path / 'run' / 'results.json').read_text())
     assert results['family'] == family and results['words_per_second'] > 0 and 'mixture' not in results
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
-    assert 1 < results['perplexity']['test'] < 10  # below |V|, which knowing nothing gives
+    assert 1 < results['perplexity']['test'] < 10  # below |V|, the perplexity of the uniform distribution
     data = loading.load_dataset(from_config(config(family)))
     assert evaluate(model, data.tokens_T, data.test).perplexity == pytest.approx(
         results['perplexity']['test'], rel=1e-6

@@ -1,4 +1,4 @@
-"""Runs over the tokens of another model: the file belongs to the run, and sizes are those of the text itself."""
+"""Runs with the tokens of another model: the run keeps the file, and sizes are those of the text."""
 
 import io
 import json

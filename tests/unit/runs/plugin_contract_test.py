@@ -1,4 +1,4 @@
-"""What a plug-in body or output layer returns is checked before it trains."""
+"""Values returned by plug-in bodies and output layers are checked before training."""
 
 import pytest
 from helpers import DATA, SPARSE, plugin_folder, refuses, small_settings
@@ -50,7 +50,7 @@ MISTAKES = {  # a mistake -> the base class, the code, and the member that is na
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch):
-    """Returns a function that trains a class and returns the error."""
+    """Returns a function that trains a class and returns its error."""
 
     def refused(number, base, code):
         module, key = f'mistake_{number}', 'output.kind' if base == 'FullSoftmax' else 'model.family'

@@ -1,4 +1,4 @@
-"""The precision that a processor is fast in: how it is chosen, and when it is measured."""
+"""The fast precision of a processor: how it is chosen, and when it is measured."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from nplm_jax.runs import precision_choice
         ([2.0], [1.0], 'bfloat16'),
         ([1.2], [1.0], 'float32'),  # not clearly faster
         ([1.0], [2.0], 'float32'),
-        ([2.0, 2.5], [9.0, 1.0], 'bfloat16'),  # disturbed in some rounds
+        ([2.0, 2.5], [9.0, 1.0], 'bfloat16'),  # with disturbances in some rounds
         ([9.0, 1.0], [1.0, 1.5], 'float32'),
     ],
 )

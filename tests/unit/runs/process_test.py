@@ -1,4 +1,4 @@
-"""What every command does before JAX starts."""
+"""Actions of every command before JAX starts."""
 
 import os
 import subprocess

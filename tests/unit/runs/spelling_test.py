@@ -1,4 +1,4 @@
-"""The spelling of a run's rare words as a run of its own: trained, resumed, loaded, refused."""
+"""The spelling model of a run's rare words is a separate run: training, resuming, loading and errors."""
 
 import contextlib
 import math
@@ -26,7 +26,7 @@ QUICK = {
 
 
 def make_words(rng, num_words, first, second):
-    """Words of pairs of letters: 'ba', 'gidu', ..."""
+    """Returns words made of pairs of letters: 'ba', 'gidu', ..."""
     pairs = [a + b for a in first for b in second]
     return [''.join(rng.choice(pairs, rng.integers(1, 4))) for _ in range(num_words)]
 

@@ -1,4 +1,4 @@
-"""What `--minutes` chooses, by speeds that are made up, and a run that it starts and resumes."""
+"""The choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
 
 import json
 
@@ -42,7 +42,7 @@ def config_of(path):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """An update takes a millisecond with 100 units, in proportion to their power 1.4; nothing else takes time."""
+    """An update takes a millisecond with 100 units, in proportion to their number to the power 1.4; all else is 0."""
     widths = []
 
     def measure(settings, data, folder):
@@ -111,7 +111,7 @@ def test_of_a_typed_component_no_chosen_key_is_left_that_it_does_not_have(text, 
     made = flatten(width_choice.apply_keys(config, choice.keys, typed))
     experiment.load_settings(made)
     assert typed.items() <= made.items()
-    rates = {'sgd': 2.0, 'optax:lion': 0.003, 'paper': None}  # of the network's own optimizer: 0.008
+    rates = {'sgd': 2.0, 'optax:lion': 0.003, 'paper': None}  # of the network's default optimizer: 0.008
     assert made.get('optimizer.learning_rate') == rates.get(made['optimizer.name'], 0.008)
 
 
@@ -133,7 +133,7 @@ def test_a_short_text_is_read_in_as_many_updates_as_planned(tmp_path, timed):
     text.write_text(random_text(4_400))
     data = SharedCorpus(experiment.load_settings(config_of(text))).data
     keys = choose(text, data, 1).keys
-    assert len(data.train) // 512 * keys['train.epochs'] >= keys['train.max_steps']  # the rest of a batch is left out
+    assert len(data.train) // 512 * keys['train.epochs'] >= keys['train.max_steps']  # the rest of a batch is omitted
 
 
 def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
@@ -154,7 +154,7 @@ def test_a_short_text_gets_a_five_gram(tmp_path, timed):
     choice = choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1)
     made = width_choice.apply_keys(config_of(text), choice.keys, {})
     assert (made['model.family'], made['model.n']) == ('modified_kneser_ney', 5) and not timed
-    experiment.load_settings(made)  # no key is left that a 5-gram does not read
+    experiment.load_settings(made)  # all remaining keys are read by a 5-gram
     with refuses('--minutes'):
         choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1, model__dropout=0.3)
 
@@ -170,7 +170,7 @@ def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process
     text, tmp_path, timed, monkeypatch
 ):
     folder = tmp_path / 'run'
-    for minutes in (1, 0.02, 0.02):  # each start was killed before its first checkpoint
+    for minutes in (1, 0.02, 0.02):  # all starts were killed before the first checkpoint
         config, _ = time_budget.config_for_budget(config_of(text), 'configs/text.py', {}, minutes, folder)
         record = json.loads((folder / 'minutes.json').read_text())
         assert (record['minutes'], record['keys']['model.h']) == (minutes, config.model.h)

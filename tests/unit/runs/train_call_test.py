@@ -1,4 +1,4 @@
-"""`nplm_jax.train`: what it refuses, and that a finished run is not trained again."""
+"""`nplm_jax.train`: its errors, and a finished run is not trained again."""
 
 import pytest
 from helpers import refuses

@@ -1,4 +1,4 @@
-"""What a run is made from: recorded in its folder, and compared at every later start."""
+"""The inputs of a run are recorded in its folder and compared at every later start."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ WORDS = ['a b c d a c b d'] * 20
 
 @pytest.fixture
 def texts(tmp_path):
-    """A config whose training, validation and test texts are files of their own."""
+    """A config with separate files for the training, validation and test texts."""
     config = text_config.get_config()
     config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     for key in ('path', 'valid_path', 'test_path'):
@@ -53,7 +53,7 @@ def write_codes(path, words):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A config whose tree is a file, with the words of the file."""
+    """A config with a tree from a file, and the words of the file."""
     changes = {'train.epochs': 2, 'output.tree': str(tmp_path / 'codes.tsv')}
     config = config_lib.override(sentences.get_config('tree'), changes)
     words = load_data(config).vocabulary.words
@@ -129,7 +129,7 @@ def texts():
 
 @pytest.fixture
 def plugged(tmp_path, write_module):
-    """A config whose corpus and tokenizer are plug-ins, and a function that edits their module."""
+    """A config with a corpus and a tokenizer from plug-ins, and a function that edits their module."""
     (tmp_path / 'words').write_text('the dog barks , the cat sleeps . ' * 20)
     write = functools.partial(write_module, 'my_text')
     write(PLUGIN)
@@ -176,7 +176,7 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     with plugins.trust(['my_text']):
         assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
     write(PLUGIN.replace('[string]', '[string.upper()]'))
-    with refuses('RUN'):  # why the words differ
+    with refuses('RUN'):  # the reason for different words
         loading.prepare_recorded(settings, tmp_path / 'run')
     write(PLUGIN)
     assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
@@ -213,7 +213,7 @@ def test_a_run_whose_text_has_moved_still_loads(texts, tmp_path):
 
 
 def record(config, folder):
-    """Starts a run that ends before anything is trained."""
+    """Starts a run that ends before training."""
     settings = experiment.load_settings(config)
     folder.mkdir(exist_ok=True)
     with workdir.claimed(folder, settings):
@@ -435,7 +435,7 @@ def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_ke
     first = recorded(tmp_path / 'run')
     assert first['output']['precision'] == 'bfloat16' and first['output']['block_size'] == 256
     assert first['train']['input'] == 'device'
-    assert 'precision' not in first['model']  # nplm does not read it
+    assert 'precision' not in first['model']  # which nplm does not read
     (tmp_path / 'run' / 'results.json').unlink()
     prepared = []
     prepare_run = session.prepare_run

@@ -1,4 +1,4 @@
-"""Gradient accumulation: a batch computed in parts gives the update of the batch."""
+"""Gradient accumulation: a batch that is computed in parts gives the same update."""
 
 import jax
 import numpy as np

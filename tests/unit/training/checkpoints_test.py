@@ -39,7 +39,7 @@ def test_what_a_killed_save_leaves_is_removed(tmp_path):
 
 def test_a_store_that_is_read_logs_nothing(tmp_path, monkeypatch, caplog):
     filled(tmp_path)
-    monkeypatch.setattr(logging.get_absl_logger(), 'filters', [])  # that of a command
+    monkeypatch.setattr(logging.get_absl_logger(), 'filters', [])  # the filters of a command
     monkeypatch.setattr(logging.get_absl_logger(), 'propagate', True)
     caplog.clear()
     CheckpointStore(tmp_path, read_only=True).close()

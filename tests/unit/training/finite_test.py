@@ -1,4 +1,4 @@
-"""Numbers that are not finite are found, and named with the update after which they were seen."""
+"""Non-finite numbers are detected and reported with the update after which they were found."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""FLOPs of a word against counts by hand: six for each weight that it multiplies."""
+"""FLOPs per word and counts by hand: six for each weight in a product."""
 
 import jax
 import jax.numpy as jnp
@@ -40,14 +40,14 @@ def test_a_word_costs_six_operations_for_each_weight_that_it_multiplies(changes,
     [
         # In blocks that do not divide the batch, in microbatches: one example of nine is padding.
         ({**DENSE, 'output.block_size': 3, 'train.accumulate': 2}, 9 / 8 * V * (K + 1) + K * P),
-        # All samples for each word of the batch, and its target's row.
+        # Each word of the batch has all samples and the row of its target.
         ({**DENSE, 'output.kind': 'sampled', 'output.samples': S}, K * P + (S + 1) * K),
         ({**STREAM, 'model.family': 'lstm'}, 4 * K * (M + K) + V * (K + 1)),
         ({**STREAM, 'model.family': 'gru', 'model.weight_dropout': 0.5}, 3 * K * (M + K) + V * (K + 1)),
         (
             {**STREAM, 'model.family': 'transformer', 'model.h': H, 'model.heads': 1, 'model.memory': R}
             | {'model.expansion': F // H},
-            M * H + 4 * H * H + 2 * (R + 4) * H + 2 * H * F + V * (H + 1),  # with the scores of R + T words, their sum
+            M * H + 4 * H * H + 2 * (R + 4) * H + 2 * H * F + V * (H + 1),  # the scores of R + T words and their sum
         ),
     ],
     ids=['blocks', 'sampled', 'lstm', 'gru', 'transformer'],

@@ -1,4 +1,4 @@
-"""What training minimizes."""
+"""The objective of training."""
 
 import jax
 import jax.numpy as jnp

@@ -17,7 +17,7 @@ def test_a_warm_up_as_long_as_the_run_or_longer_is_refused(warmup):
 
 
 def test_chunks_have_two_lengths_only_and_end_with_each_epoch():
-    schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)  # 31 updates an epoch
+    schedule = make_schedule(small_settings({'train.steps_per_execution': 12}), DATA.train)  # 31 updates per epoch
     boundaries = [0]
     while boundaries[-1] < schedule.total_steps:
         boundaries.append(schedule.next_boundary(boundaries[-1]))

@@ -1,4 +1,4 @@
-"""Runs whose numbers stop being finite: that they stop, and say at which update."""
+"""Runs with non-finite numbers stop and report the update."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,7 @@ from nplm_jax.training.milestones import Progress
 from nplm_jax.training.train import fit, train
 from nplm_jax.utils.errors import NonFiniteError
 
-CLIMB = {  # the rate climbs until the decay turns to growth
+CLIMB = {  # the rate rises until the decay becomes growth
     'optimizer.learning_rate': 100.0,
     'optimizer.schedule': 'linear',
     'optimizer.warmup': 80,
@@ -42,7 +42,7 @@ def store(tmp_path):
 
 
 def train_until_it_stops(settings, store):
-    """Returns how a run ends, and all losses that it reported."""
+    """Returns the error of a run and all losses that it reported."""
     reporter = RecordingReporter()
     with pytest.raises(NonFiniteError) as raised:
         fit(train(prepare_run(settings, DATA), store, reporter))

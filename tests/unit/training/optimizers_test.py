@@ -24,7 +24,7 @@ TABLE_NAMES = ('C_VxM', 'b_V')
 
 
 def make(changes, total_steps=100, batch_size=1):
-    """Returns the learning rate of an update's number, and the optimizer as Optax's."""
+    """Returns the learning rate as a function of the update, and the Optax optimizer."""
     rule = default_settings({'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, **changes}).optimizer
     optimizer = make_optimizer(rule, total_steps, batch_size, TABLE_NAMES)
     of_optax = optax.GradientTransformationExtraArgs(
@@ -46,12 +46,12 @@ def test_schedules_end_at_zero_and_warm_up(name, end):
     assert rate(0) == 2 and rate(100) == pytest.approx(end, abs=1e-6)
     rate, _ = make({**changes, 'optimizer.warmup': 10})
     assert [rate(step) for step in (0, 5, 10, 100)] == pytest.approx([0, 1, 2, end], abs=1e-6)
-    halfway = rate(55)  # between the warm-up's end and the run's
+    halfway = rate(55)  # between the end of the warm-up and the end of the run
     assert halfway == pytest.approx((2.0 + end) / 2, abs=1e-6)
 
 
 def rowwise_adam_by_numpy(gradients, p=1.0, b2=0.999, eps=1e-8):
-    """Returns what the rule makes of the last of some gradients of a table, V x D, in float64."""
+    """Returns the update that the rule gives for the last of several gradients of a V x D table, in float64."""
     nu_V = np.zeros(len(gradients[0]))
     for g_VxD in gradients:
         nu_V = b2 * nu_V + (1 - b2) * np.mean(np.square(g_VxD), axis=1)
@@ -92,7 +92,7 @@ def test_rows_without_a_gradient_stay_as_they_are_under_rules_without_momentum_o
 def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
     rule = scale_by_row_moment()
     dense = sparse = rule.init({'C_VxM': jnp.zeros((5, 2))})
-    for rows in ([0, 3, 5], [3, 4, 5], [1, 3, 4]):  # 5 is no row
+    for rows in ([0, 3, 5], [3, 4, 5], [1, 3, 4]):  # there is no row 5
         values = jnp.asarray(np.random.default_rng(rows).normal(size=(3, 2)), jnp.float32)
         grads = jnp.zeros((5, 2)).at[jnp.asarray(rows)].add(values, mode='drop')
         expected, dense = rule.update({'C_VxM': grads}, dense)

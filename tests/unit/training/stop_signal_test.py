@@ -1,4 +1,4 @@
-"""The signal that asks a training to stop: in a process without others, and in several at the same chunk."""
+"""The signal that stops training: in a single process, and in several processes at the same chunk."""
 
 import concurrent.futures
 import threading
@@ -57,7 +57,7 @@ def test_the_end_of_training_is_an_exchange(monkeypatch):
     monkeypatch.setattr(multihost, 'allgather', lambda numbers: numbers[None])
     signals = [0]
     stop_signal = StopSignal(lambda: signals[-1])
-    for _ in range(50):  # the chunks between two exchanges become many
+    for _ in range(50):  # there are many chunks between two exchanges
         assert stop_signal.number(at_once=False) == 0
     signals.append(15)
     assert stop_signal.number(at_once=False) == 0 and stop_signal.number(at_once=True) == 15

@@ -1,4 +1,4 @@
-"""Between two lines of metrics, training moves nothing between the host and its devices but the place of a chunk."""
+"""Between two lines of metrics, training transfers only the position of a chunk between the host and the devices."""
 
 import jax
 import pytest
@@ -28,8 +28,8 @@ def test_chunks_transfer_nothing_that_is_not_asked_for(changes):
     reporter = RecordingReporter()
     training = train(run, None, reporter)
     chunk = next(training)
-    chunk = training.send(ChunkResult(*execute_steps(*chunk)))  # compiles, and makes the order of the first epoch
+    chunk = training.send(ChunkResult(*execute_steps(*chunk)))  # compiles, and computes the order of the first epoch
     with jax.transfer_guard('disallow'):
         for _ in range(4):
             chunk = training.send(ChunkResult(*execute_steps(*chunk)))
-    assert chunk.state.step == 20 and len(reporter.nll) == 16  # of the last chunk the losses stay on the device
+    assert chunk.state.step == 20 and len(reporter.nll) == 16  # the losses of the last chunk stay on the device

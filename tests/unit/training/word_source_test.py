@@ -1,4 +1,4 @@
-"""Words that updates read from a mapped file."""
+"""Updates that read words from a memory-mapped file."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'm
 
 
 def batches(run, steps):
-    """The contexts and targets of all updates of some chunks."""
+    """Returns the contexts and targets of all updates in some chunks."""
     out = []
     for step in steps:
         chunk = run.chunk(run.init_state(), step)
@@ -102,5 +102,5 @@ def test_a_mapped_corpus_is_read_from_its_file(tmp_path):
     data = dataclasses.replace(DATA, tokens_T=np.memmap(tmp_path / 'tokens', np.int32, 'r'))
     automatic, device = (prepare_run(small_settings({'train.input': kind}), data) for kind in ('auto', 'device'))
     chunk = automatic.chunk(automatic.init_state(), 0)
-    assert chunk.inputs.tokens_T.size == chunk.num_steps * 7 * 4  # windows of 3 words before a word
+    assert chunk.inputs.tokens_T.size == chunk.num_steps * 7 * 4  # windows of the 3 words before a word
     assert device.chunk(device.init_state(), 0).inputs.tokens_T.size == len(DATA.tokens_T)

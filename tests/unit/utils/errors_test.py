@@ -1,4 +1,4 @@
-"""The exception that a user's mistake raises."""
+"""The exception for a user's mistakes."""
 
 import pathlib
 import pickle

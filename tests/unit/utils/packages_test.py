@@ -1,4 +1,4 @@
-"""A missing optional package is named with the command that installs it."""
+"""The error for a missing optional package gives the command that installs it."""
 
 import importlib.metadata
 import sys

@@ -1,4 +1,4 @@
-"""A bar on a terminal, a line a minute in a log."""
+"""A progress bar on a terminal, one line per minute in a log."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def work(monkeypatch, **options):
-    """Does 100 words each half minute, for two and a half minutes."""
+    """Processes 100 words per half minute, for two and a half minutes."""
     seconds = 1000.0
     monkeypatch.setattr(time, 'monotonic', lambda: seconds)
     monkeypatch.setattr(tqdm.std, 'time', lambda: seconds)

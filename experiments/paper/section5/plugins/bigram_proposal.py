@@ -1,4 +1,4 @@
-"""A distribution of the next word given the previous one, to draw samples from: a bigram interpolated with the unigram.
+"""A sampling distribution of the next word given the previous word: a bigram interpolated with the unigram.
 
 Q(w | v) = [c(v, w) + c(v, REST) c(w) / c(all words)] / c(v), where c(v) sums c(v, w) over the stored words w, and
 c(v, REST). The initial c are those of absolute discounting: c(v, w) is the number of times that w follows v, minus d,
@@ -31,7 +31,7 @@ class BigramProposal:
     Row V has the counts of all words. Entries after it are padding.
 
     Attributes:
-        first_R: The first entry of each row, and the end of the last one, int32, R + 1.
+        first_R: The first entry of each row, and the end of the last row, int32, R + 1.
         row_G: The row of each entry, int32; R for padding.
         word_G: The word of each entry, int32.
         count_G: c before training, float32.

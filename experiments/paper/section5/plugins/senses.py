@@ -1,6 +1,6 @@
 """The paper's network with several feature vectors per word, weighted by the context.
 
-x has e_i = sum_s pi_is C_s(w_i) in place of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). Here c_i
+x has e_i = sum_s pi_is C_s(w_i) instead of C(w_i), with pi_i = softmax over s of g_s(w_i) . c_i / rms(c_i). Here c_i
 is the mean over the other context words of their mean feature vectors, and rms is its root mean square. The division
 lets gates learn from the start, when features are small. Only differences between the g_s matter, so the last one is
 zero. A row of C holds a word's feature vectors, then its other gates: C_1 ... C_S, g_1 ... g_{S-1}.

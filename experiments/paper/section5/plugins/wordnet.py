@@ -1,6 +1,6 @@
 """WordNet 3.0: its files from NLTK's folders, the cache or a download; the lemmas of words and the links of synsets.
 
-A synset is a set of synonyms. WordNet numbers the senses of a lemma by how common they are.
+A synset is a set of synonyms. WordNet orders the senses of a lemma by frequency.
 
 References:
     Fellbaum (1998), "WordNet: an electronic lexical database"; the file formats are those of its wndb(5WN), the rules
@@ -72,7 +72,7 @@ def parse(texts: Mapping[str, str]) -> WordNet:
             senses[pos, fields[0]] = [(pos, offset) for offset in fields[6 + int(fields[3]) :]]
         for fields in _lines(texts[f'data.{name}']):
             # offset, lexicographer, part of speech, number w of words in hexadecimal, w pairs, number of pointers,
-            # then four fields a pointer: symbol, offset, part of speech, words
+            # then four fields per pointer: symbol, offset, part of speech, words
             first = 5 + 2 * int(fields[3], 16)
             pointers = [fields[i : i + 3] for i in range(first, first + 4 * int(fields[first - 1]), 4)]
             links[pos, fields[0]] = [

@@ -1,4 +1,4 @@
-"""Models that adapt: each predicts a word before it sees it, by the formula that it states."""
+"""Adaptive models predict each word before they read it, by their documented formulas."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Preparation and counting by the workers of Dask are those of one process, whatever dies meanwhile."""
+"""Preparation and counting on Dask workers give the results of one process, even if workers die."""
 
 import concurrent.futures
 import importlib
@@ -106,7 +106,7 @@ def test_a_lost_scheduler_is_one_line_and_the_next_one_does_only_what_is_missing
 
 
 def kill_after(scheduler, folder):
-    """Kills the scheduler when some tasks are done."""
+    """Kills the scheduler when some tasks have finished."""
     while len(list(folder.glob('0*'))) < 3:
         time.sleep(0.1)
     scheduler.kill()
@@ -132,7 +132,7 @@ def test_workers_that_have_all_just_died_are_waited_for(cluster):
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 60
-    while cluster._num_threads():  # until the scheduler has noticed
+    while cluster._num_threads():  # wait until the scheduler has noticed
         assert time.monotonic() < deadline
     restarted = set(cluster.on_each(os.getpid))
     assert restarted and not restarted & pids
@@ -176,7 +176,7 @@ def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):
 @pytest.mark.nightly
 def test_a_server_that_is_no_scheduler_is_one_line_within_seconds(monkeypatch):
     monkeypatch.setattr(dask_cluster, '_TIMEOUT', 0.5)
-    with socket.create_server(('127.0.0.1', 0)) as silent:  # an HTTP server waits for the end of the request as well
+    with socket.create_server(('127.0.0.1', 0)) as silent:  # an HTTP server also waits for the end of the request
         address = f'tcp://127.0.0.1:{silent.getsockname()[1]}'
         before = time.monotonic()
         with pytest.raises(BadInput) as caught:

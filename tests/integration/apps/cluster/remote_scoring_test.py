@@ -1,4 +1,4 @@
-"""Scores by the workers of Dask are those of one process that cuts the text alike, whatever dies meanwhile."""
+"""Scores from Dask workers equal the scores of one process with the same chunks, even if workers die."""
 
 import io
 import pathlib
@@ -48,7 +48,7 @@ def small_pieces(tmp_path, monkeypatch):
 
 
 def score(runs, stream, used):
-    """Returns the scores of LINES, cut into pieces where `used` does them."""
+    """Returns the scores of LINES, which the executor `used` computes in chunks."""
     models = load_models(list(map(str, runs)))
     models = models.on_cluster(list(map(str, runs))) if used else models
     with workers.use(used):
@@ -106,7 +106,7 @@ def test_a_command_that_is_started_again_scores_only_what_is_missing(folders, tm
 
 
 def test_a_file_of_scores_has_no_other_arrays(tmp_path, monkeypatch):
-    written = {}  # NumPy 2.0 takes every keyword argument for an array
+    written = {}  # NumPy 2.0 interprets every keyword argument as an array
     monkeypatch.setattr(remote_scoring, '_load', lambda source: None)
     monkeypatch.setattr(remote_scoring, '_unpack', lambda file: [[]])
     monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))

@@ -1,4 +1,4 @@
-"""The explorer gives a text the probability that `nplm score` gives it."""
+"""The explorer and `nplm score` assign a text the same probability."""
 
 import numpy as np
 

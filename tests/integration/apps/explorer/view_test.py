@@ -1,4 +1,4 @@
-"""The data of the explorer's page against direct evaluation of the models."""
+"""The data of the explorer's page compared with direct evaluation of the models."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def test_texts_of_any_length_have_the_scores_that_the_models_give_them(models, f
     network = make_model(len(models.vocabulary), {**SIZES, 'model.family': family})
     network.params = network.placed_params = jax.tree.map(
         lambda x: 2 * x + 0.1, network.params
-    )  # far from zero, not chaotic
+    )  # far from zero, but not chaotic
     models = dataclasses.replace(models, models=[network, models.models[1]])
     for words in [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 25, ['dog', 'hate'] * 200]:
         scores, line = view.score(models, words), models.encode_prompt(words)

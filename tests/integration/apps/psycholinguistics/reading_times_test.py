@@ -1,4 +1,4 @@
-"""Reading times of a user's table: the study's numbers, the predictors that are written, tables that are refused."""
+"""Reading times in a user's table: the study's numbers, the written predictors, and errors for invalid tables."""
 
 import json
 import math

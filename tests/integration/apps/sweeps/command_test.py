@@ -1,4 +1,4 @@
-"""nplm sweep does what launch.py does, from any folder."""
+"""`nplm sweep` gives the results of launch.py, from any folder."""
 
 import re
 
@@ -54,7 +54,7 @@ def test_a_mistake_is_one_line(tmp_path, words, message):
 def test_help_names_every_flag():
     own = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(sweep_flags)}
     text = ''.join(nplm(ROOT, name, '--help').stdout for name in ('train', 'sweep'))
-    hidden = {'sweep', 'grid', 'configs'}  # what `nplm sweep` stands for
+    hidden = {'sweep', 'grid', 'configs'}  # the equivalent of `nplm sweep`
     assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
 
 

@@ -1,4 +1,4 @@
-"""A search: its trials are runs, it resumes, and it says what is wrong."""
+"""Searches: trials are runs, searches resume, and errors name their cause."""
 
 import contextlib
 import json
@@ -77,7 +77,7 @@ def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
 def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
     start(study, 1)
     with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
-        left = ask(made)  # and its process is gone
+        left = ask(made)  # and its process has ended
     assert start(study, 2).returncode == 0
     first, failed, second = trials(study)
     assert failed.state == TrialState.FAIL and second.system_attrs['failed_trial'] == failed.number == left
@@ -96,7 +96,7 @@ def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues
 
     with monkeypatch.context() as patch:
         patch.setattr(search.experiment, 'run', fail)
-        for _ in range(search_storage.MAX_RETRIES + 1):  # it is no retry
+        for _ in range(search_storage.MAX_RETRIES + 1):  # it is not a retry
             done = start(study, 1)
             assert (
                 done.returncode == code

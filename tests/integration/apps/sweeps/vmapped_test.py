@@ -1,4 +1,4 @@
-"""Runs that train together: what each leaves is what it leaves alone."""
+"""Runs trained together give the same results and files as separate runs."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ POINTS = ({'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1, 
 
 
 def make(points=POINTS, changes=None):
-    """Returns points of a sweep on three sentences: two chunks and a validation an epoch of three updates."""
+    """Returns points of a sweep on three sentences; an epoch has three updates, two chunks and one validation."""
     base = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, 'train.evaluate_every': 0}
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
     config, made = sentences.get_config(), []
@@ -92,7 +92,7 @@ def test_updates_together_are_those_alone(changes):
     data = loading.load_dataset(settings[0])
     runs = [prepare_run(s, data) for s in settings]
     chunks = [run.chunk(run.init_state(), 1) for run in runs]
-    together = vmapped.run_chunks(chunks, 3)  # one place is padded
+    together = vmapped.run_chunks(chunks, 3)  # one place is padding
     assert len(together) == 2
     for (state, nll_S, _), chunk in zip(together, chunks):
         expected, expected_nll_S = run_chunk(chunk)
@@ -108,7 +108,7 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_alone(tmp_path):
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
         assert isinstance(diverged, NonFiniteError)
-        assert numbers(str(diverged))[0] in ('2', '3')  # sums in another order overflow an update later
+        assert numbers(str(diverged))[0] in ('2', '3')  # sums in another order overflow one update later
         assert not (tmp_path / folder / points[-1].name / 'results.json').exists()
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3
@@ -133,7 +133,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
     saved = []
     for point in points:
         folder = tmp_path / 'parts' / point.name / 'checkpoints'
-        if point is points[0]:  # as if a kill had come before it was saved
+        if point is points[0]:  # as if the process had been killed before the save
             shutil.rmtree(folder / '15')
         with contextlib.closing(CheckpointStore(folder, read_only=True)) as store:
             saved.append(store.latest_step())
@@ -142,7 +142,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
     assert_same(points, tmp_path / 'parts', tmp_path / 'whole')
     written = lambda: [(tmp_path / 'parts' / p.name / 'results.json').stat().st_mtime_ns for p in points]  # noqa: E731
     before = written()
-    sweeps.run(points, tmp_path / 'parts', 'x')  # a plain sweep sees them finished
+    sweeps.run(points, tmp_path / 'parts', 'x')  # an ordinary sweep recognizes that they are finished
     assert written() == before
 
 
@@ -228,7 +228,7 @@ def test_a_sweep_over_rate_and_decay_compiles_its_updates_once(tmp_path):
     rates = [
         {'optimizer.learning_rate': rate, 'optimizer.decay': decay} for rate in (0.1, 0.2, 0.5) for decay in (0.0, 1e-3)
     ]
-    points = make(rates, {'train.epochs': 2, 'train.steps_per_execution': 3, 'model.h': 6})  # one chunk an epoch
+    points = make(rates, {'train.epochs': 2, 'train.steps_per_execution': 3, 'model.h': 6})  # one chunk per epoch
     execute_steps.clear_cache()  # as above
     sweeps.run(points, tmp_path, 'x')
     assert len(points) == 6 and execute_steps._cache_size() == 1

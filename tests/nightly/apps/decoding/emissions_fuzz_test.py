@@ -1,4 +1,4 @@
-"""Damaged files of emissions are read or refused in one line."""
+"""Damaged emission files are read or rejected with a one-line error."""
 
 import argparse
 import io

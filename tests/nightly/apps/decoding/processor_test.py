@@ -1,4 +1,4 @@
-"""transformers' Wav2Vec2ProcessorWithLM decodes, saves and loads with our decoder in the place of pyctcdecode's."""
+"""transformers' Wav2Vec2ProcessorWithLM decodes, saves and loads with our decoder instead of pyctcdecode's."""
 
 import json
 import re
@@ -41,7 +41,7 @@ ngram 2=5
 
 @pytest.fixture
 def processor(tmp_path, monkeypatch):
-    """A processor whose decoder is ours, by the lines that docs/howto/decoding.md shows."""
+    """A processor with our decoder, created by the code in docs/howto/decoding.md."""
     for name in ('pyctcdecode', 'pyctcdecode.alphabet', 'pyctcdecode.constants', 'kenlm'):
         monkeypatch.setitem(sys.modules, name, None)  # undone after the test
     (lines,) = re.findall(r'^```python\n(import sys\n.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -57,7 +57,7 @@ def processor(tmp_path, monkeypatch):
 
 
 def logits():
-    """Made-up logits of 'bugs' or 'bunny', the second a little more probable, and then 'bunny'."""
+    """Returns logits of 'bugs' or 'bunny', of which the second is slightly more probable, followed by 'bunny'."""
     p_FxN = np.full((13, len(VOCABULARY)), 1e-6)
     paths = (['b', 'u', 'g', 's', '<pad>', '<pad>'], 0.49), (['b', 'u', 'n', '<pad>', 'n', 'y'], 0.51)
     for path, p in paths:

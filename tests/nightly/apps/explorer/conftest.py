@@ -1,4 +1,4 @@
-"""A process that serves the explorer."""
+"""Fixtures for a process that serves the explorer, and for a browser."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT
 
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
-FLAGS = (  # a new browser in a machine without internet, as any user
+FLAGS = (  # a fresh browser without internet access and without root
     *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),
     *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
 )
@@ -21,7 +21,7 @@ FLAGS = (  # a new browser in a machine without internet, as any user
 
 @pytest.fixture(scope='module')
 def served(folders):
-    """The process that serves both models, and its address."""
+    """The process that serves the explorer of both models, and its address."""
     with serving(*(folders / name for name in ('network', 'counts'))) as process_and_address:
         yield process_and_address
 
@@ -35,12 +35,12 @@ def toured(folders):
 
 @contextlib.contextmanager
 def serving(*folders, switches=()):
-    """Yields a process that serves the models of runs, and its address."""
+    """Yields a process that serves the models of the given runs, and its address."""
     pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
     flags = [str(folder) for folder in folders]
     line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser', *switches]
-    env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
-    env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
+    env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # a warning about too little text
+    env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI reads this variable
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
     with subprocess.Popen(line, cwd=ROOT, env=env, text=True, **pipes) as process:
         try:
@@ -52,7 +52,7 @@ def serving(*folders, switches=()):
 
 
 def listens(port):
-    """Waits until a process listens there; the address is printed a moment before."""
+    """Waits until a process listens on a port. The address is printed shortly before."""
     stop = time.monotonic() + 60
     while time.monotonic() < stop:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(('127.0.0.1', port)):
@@ -63,13 +63,13 @@ def listens(port):
 
 @pytest.fixture
 def serve():
-    """What serves other models."""
+    """Returns the function that serves other models."""
     return serving
 
 
 @contextlib.contextmanager
 def open_browser(folder):
-    """Yields Chromium, which keeps what it has in a folder, and a log of all it asks for."""
+    """Yields Chromium, with a profile in the given folder and a log of all requests."""
     if not (BROWSER and DRIVER):
         pytest.skip('needs chromium and chromedriver')
     webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
@@ -87,5 +87,5 @@ def open_browser(folder):
 
 @pytest.fixture(scope='session')
 def browsing():
-    """What opens a browser."""
+    """Returns the function that opens a browser."""
     return open_browser

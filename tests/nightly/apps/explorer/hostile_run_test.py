@@ -1,4 +1,4 @@
-"""A damaged folder of a run in `nplm explore`, up to what its first visitor is shown."""
+"""`nplm explore` with damaged run folders, from the command to the page of the first visitor."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""The explorer's page in a real browser: by mouse, by keys, by link, in the dark and on a phone."""
+"""The explorer's page in a real browser: mouse, keyboard, links, dark mode and small screens."""
 
 import json
 import time
@@ -21,14 +21,14 @@ BODY = 'return getComputedStyle(document.body).backgroundColor'
 
 @pytest.fixture(scope='module')
 def driver(served, browsing, tmp_path_factory):
-    """Chromium, which keeps a log of all it asks for."""
+    """Chromium with a log of all requests."""
     with browsing(tmp_path_factory.mktemp('browser')) as driver:
         yield driver
 
 
 @pytest.fixture
 def browser(driver, served):
-    """The page of a new visitor."""
+    """A browser with the page of a new visitor."""
     visit(driver, served)
     return driver
 
@@ -39,14 +39,14 @@ def visit(driver, served, query=''):
 
 
 def texts(browser, css):
-    """What the elements read, all at one moment."""
+    """Returns the texts of the elements, all read at the same moment."""
     return browser.execute_script(
         'return [...document.querySelectorAll(arguments[0])].map(x => x.innerText ?? x.textContent)', css
     )
 
 
 def wait(ask, wanted):
-    """Waits until the answer is as `wanted` says."""
+    """Waits until the result of `ask` satisfies `wanted`."""
     stop = time.monotonic() + 60
     while not wanted(found := ask()):
         assert time.monotonic() < stop, found
@@ -55,7 +55,7 @@ def wait(ask, wanted):
 
 
 def until(browser, css, wanted):
-    """Waits until the elements read as `wanted` says."""
+    """Waits until the texts of the elements satisfy `wanted`."""
     return wait(lambda: texts(browser, css), wanted)
 
 
@@ -68,18 +68,18 @@ def text(browser):
 
 
 def retype(found, typed):
-    """Types over what the field holds."""
+    """Replaces the content of a field by typing."""
     found.send_keys('\ue003' * len(found.get_attribute('value')) + typed)  # backspaces first
 
 
 def type_text(browser, typed):
-    """Types over the text and waits until the page has read it."""
+    """Replaces the text by typing, and waits until the page has read it."""
     retype(browser.find_element('css selector', TEXT), typed)
     until(browser, '.surprise', lambda x: x == typed.split() * 3)
 
 
 def press(browser, *keys):
-    """Presses keys outside of the fields."""
+    """Presses keys outside the input fields."""
     browser.execute_script('document.activeElement.blur()')
     webdriver.ActionChains(browser).send_keys(*keys).perform()
 
@@ -96,7 +96,7 @@ def query(browser):
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(browser.current_url).query))
 
 
-SCRIPT = '<img/src=x/onerror=pwned=1>'  # a word, since it has no blank
+SCRIPT = '<img/src=x/onerror=pwned=1>'  # a single word, because it contains no space
 
 
 def test_words_and_names_that_are_scripts_are_shown_and_not_run(driver, serve, tmp_path):
@@ -149,7 +149,7 @@ def test_a_long_text_is_cut_and_the_page_says_so(browser):
 def test_a_visitor_types_clicks_and_reads(browser):
     retype(browser.find_element('css selector', TEXT), 'i zzz')
     until(browser, '.note', lambda x: len(x) == 1 and '50.0%' in x[0] and 'zzz' in x[0])
-    until(browser, '.surprise.unknown', lambda x: x == ['zzz'] * 3)  # striped, and of no colour of a surprisal
+    until(browser, '.surprise.unknown', lambda x: x == ['zzz'] * 3)  # striped, without a surprisal color
     backgrounds = 'return [...document.querySelectorAll(".surprise")].map(x => getComputedStyle(x).backgroundImage)'
     assert ['gradient' in image for image in browser.execute_script(backgrounds)] == [False, True] * 3
     assert any('<rare>' in legend for legend in texts(browser, '.legend ~ div .quiet, .legend')[1:])
@@ -169,7 +169,7 @@ def test_a_visitor_types_clicks_and_reads(browser):
 
 
 def lists(browser):
-    """The words that each model lists."""
+    """Returns the words listed by each model."""
     return [texts(browser, f'.next:nth-child({i}) .word') for i in (1, 2, 3)]
 
 
@@ -242,7 +242,7 @@ def test_a_link_restores_the_page(browser, served):
     assert len(texts(browser, '.explanation')) == 3 and len(texts(browser, '.next .word')) == 12
     assert texts(browser, '.share') == ['75%', '25%'] and texts(browser, '.next.active .name') == ['network']
     assert field(browser, 'seed').get_attribute('value') == '5'
-    type_text(browser, 'i love')  # the third word, which was explained, is gone
+    type_text(browser, 'i love')  # the third word, which was explained, has been removed
     state.text, state.position = 'i love', None
     wait(lambda: urllib.parse.urlsplit(browser.current_url).query, lambda x: x == state.to_query())
 
@@ -287,7 +287,7 @@ def test_the_wheel_scrolls_the_page_over_the_map_and_zooms_with_ctrl(browser):
 
 
 def wheel(browser, element, modifiers):
-    """Turns the wheel upward in the middle of an element."""
+    """Turns the mouse wheel up over the center of an element."""
     box = element.rect
     x, y = box['x'] + box['width'] / 2, box['y'] + box['height'] / 2 - browser.execute_script('return scrollY')
     turn = {'x': x, 'y': y, 'deltaX': 0, 'deltaY': -60, 'modifiers': modifiers}
@@ -302,7 +302,7 @@ def test_the_colours_follow_the_system_until_a_visitor_chooses(browser):
         dark = wait(lambda: browser.execute_script(BODY), lambda x: x != light)
         browser.find_element('css selector', '.theme').click()
         wait(lambda: browser.execute_script(BODY), lambda x: x == light)
-        browser.refresh()  # the browser keeps the choice
+        browser.refresh()  # the browser stores the choice
         until(browser, '.next .name', lambda x: len(x) == 3)
         wait(lambda: browser.execute_script(BODY), lambda x: x == light)
         browser.find_element('css selector', '.theme').click()
@@ -345,7 +345,7 @@ def test_the_page_asks_nobody_else_and_reports_no_error(browser, served):
     messages = [json.loads(entry['message'])['message'] for entry in browser.get_log('performance')]
     asked = [m['params']['request']['url'] for m in messages if m['method'] == 'Network.requestWillBeSent']
     asked += [m['params']['url'] for m in messages if m['method'] == 'Network.webSocketCreated']
-    host = urllib.parse.urlsplit(served[1]).hostname  # other tests serve pages at other ports of it
+    host = urllib.parse.urlsplit(served[1]).hostname  # other tests serve pages at other ports of the same host
     others = [url for url in asked if urllib.parse.urlsplit(url).hostname != host]
     assert len(asked) > 5 and not [url for url in others if url.startswith(('http', 'ws'))]
     assert browser.get_log('browser') == []

@@ -1,4 +1,4 @@
-"""What the explorer's server answers, and how it ends."""
+"""Responses of the explorer's server, and its shutdown."""
 
 import http.client
 import signal
@@ -30,7 +30,7 @@ PATH_OF_SOCKET = '/_nicegui_ws/socket.io/?EIO=4&transport=polling'
     'path,expected',
     [
         ('/?text=' + 'i+' * 10_000, 200),  # with a note that the link cannot be restored
-        ('/?text=' + 'i+' * 100_000, 400),  # the server's limit of a request
+        ('/?text=' + 'i+' * 100_000, 400),  # the server's limit on the size of a request
         ('/?' + '&'.join(f'weights={i}' for i in range(5_000)), 200),
         ('/?text=%00%ff%ED%A0%80&at=1&word=%F0', 200),
         ('/../../../../etc/passwd', 404),

@@ -1,4 +1,4 @@
-"""The tour's page in a real browser: typed contexts, hidden units by keys, narrow and wide, dark."""
+"""The tour's page in a real browser: typed contexts, hidden units by keyboard, window widths and dark mode."""
 
 import json
 import time
@@ -27,7 +27,7 @@ def texts(browser, css):
 
 
 def until(browser, css, wanted):
-    """Waits until the elements read as `wanted` says."""
+    """Waits until the texts of the elements satisfy `wanted`."""
     stop = time.monotonic() + 60
     while not wanted(found := texts(browser, css)):
         assert time.monotonic() < stop, found

@@ -1,4 +1,4 @@
-"""What the tour's server answers, and to whom."""
+"""Responses of the tour's server, and the clients that receive them."""
 
 import concurrent.futures
 import http.client
@@ -13,7 +13,7 @@ from nplm_jax.apps.explorer import server
 
 
 def ask(served, path, headers=(), method='GET'):
-    """Returns the status, the headers and the text of an answer."""
+    """Returns the status, the headers and the text of a response."""
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(served[1]).netloc, timeout=60)
     try:
         connection.request(method, path, headers=dict(headers))

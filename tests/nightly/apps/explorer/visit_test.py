@@ -1,4 +1,4 @@
-"""A visit without a browser: clicks as the page's script sends them."""
+"""Visits without a browser, with clicks in the form in which the page's script sends them."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ def models(folders):
 
 
 def visit(models, act, query='text=i+love'):
-    """Opens the page and lets a visitor act."""
+    """Opens the page and performs the actions of a visitor."""
 
     async def run():
         async with user_simulation() as user:
@@ -35,18 +35,18 @@ def visit(models, act, query='text=i+love'):
             await user.open(f'/?{query}')
             await act(user)
 
-    with mock.patch.dict(sys.modules):  # at its end the simulation removes the modules with a page, and their packages
+    with mock.patch.dict(sys.modules):  # the simulation finally removes modules with pages
         asyncio.run(run())
 
 
 def elements(user, kind):
-    """The elements of a class, or of a Vue component that has this name."""
+    """Returns the elements of a class, or of the Vue component with this name."""
     every = user.current_layout.client.elements.values()
     return [x for x in every if (type(x).__name__ == kind if isinstance(kind, str) else isinstance(x, kind))]
 
 
 def reading(user):
-    """The words of the text that the page shows."""
+    """Returns the words of the text shown on the page."""
     [shown] = elements(user, 'reading')
     return [word['text'] for word in shown.props['rows'][0]['words']]
 
@@ -56,7 +56,7 @@ def next_words(user, index):
 
 
 async def click(element, place):
-    """Sends what the browser sends for a click."""
+    """Sends the messages that a browser sends for a click."""
     [listener] = element._event_listeners.values()
     element._handle_event({'listener_id': listener.id, 'args': place})
 
@@ -68,7 +68,7 @@ async def type_text(user, text):
 
 
 async def until(is_so):
-    """Waits until the page is so."""
+    """Waits until the condition holds for the page."""
     for _ in range(200):
         if is_so():
             return
@@ -86,7 +86,7 @@ def test_a_click_appends_the_word_of_its_row(models):
 
 
 async def press(user, key):
-    """Sends what the browser sends for a key."""
+    """Sends the messages that a browser sends for a key."""
     [keyboard] = elements(user, ui.keyboard)
     [listener] = keyboard._event_listeners.values()
     modifiers = dict.fromkeys(('altKey', 'ctrlKey', 'metaKey', 'shiftKey', 'repeat'), False)
@@ -98,7 +98,7 @@ def test_a_digit_key_does_nothing_until_the_list_is_that_of_the_present_text(mod
     async def act(user):
         second = next_words(user, 0)[1]
         await press(user, '2')
-        await press(user, '1')  # at once: the list is still that of the old text
+        await press(user, '1')  # immediately, while the list still belongs to the old text
         await until(lambda: reading(user)[2:])
         await asyncio.sleep(0.5)
         assert reading(user) == ['i', 'love', second]

@@ -1,4 +1,4 @@
-"""A search of several processes, which share a PostgreSQL database."""
+"""Searches by several processes that share a PostgreSQL database."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from nplm_jax.executors.processes import free_port
 pytest.importorskip('submitit')
 pytest.importorskip('psycopg')
 PROGRAMS = f'{os.environ["PATH"]}:{":".join(map(str, pathlib.Path("/usr/lib/postgresql").glob("*/bin")))}'
-# A worker of launch.py that misses heartbeats after seconds.
+# A worker of launch.py that is considered lost after a few seconds without a heartbeat.
 WORKER = """
 import functools, sys
 from absl import app
@@ -38,17 +38,17 @@ WAIT = """
 
 @pytest.fixture
 def postgres():
-    """The URL of an empty database of a PostgreSQL server, which may not be root's."""
+    """The URL of an empty PostgreSQL database. The server must not run as root."""
     initdb, control = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'pg_ctl'))
     if not (initdb and control):
         pytest.skip('PostgreSQL is not installed')
     as_nobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] if os.getuid() == 0 else []
-    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the user has to reach it
+    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the server's user must be able to read it
         if as_nobody:
             os.chown(folder, 65534, 65534)
 
         def run(*words):
-            # The server inherits the streams: a pipe would not end.
+            # The server inherits the streams, so a pipe would never be closed.
             subprocess.run([*as_nobody, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
 
         run(initdb, '--username=me', '--auth=trust', '--no-sync', f'--pgdata={folder}/data')
@@ -62,12 +62,12 @@ def postgres():
 
 
 def num_of(url, *states):
-    with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
+    with contextlib.suppress(KeyError), opened(url) as shared:  # the study does not exist yet
         return len(shared.get_trials(states=states))
 
 
 def worker(program, number):
-    """Returns the id of the process of a worker."""
+    """Returns the process id of a worker."""
     for process in pathlib.Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
             words = (process / 'cmdline').read_bytes().decode().split('\0')
@@ -101,7 +101,7 @@ def test_killed_and_suspended_workers_cost_no_trial_and_the_search_is_completed(
     with opened(postgres) as shared:
         made = shared.get_trials()
     num_finished = num_of(postgres, TrialState.COMPLETE, TrialState.PRUNED)
-    assert num_finished in (8, 9)  # one that the other of the last two workers had begun
+    assert num_finished in (8, 9)  # a trial that the other of the last two workers had started
     lost = [trial.number for trial in made if trial.state == TrialState.FAIL]
     assert len(lost) == 3 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
     assert len(ROW.findall((runs / 'table.md').read_text())) == num_finished

@@ -1,4 +1,4 @@
-"""A real SLURM of one node, set up for these tests: run as root on Debian or Ubuntu."""
+"""Tests with a real SLURM of one node, which they set up; run them as root on Debian or Ubuntu."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def unbroken(tmp_path_factory):
-    """The folder of the long run, unbroken and without SLURM."""
+    """The folder of the long run, without interruption and without SLURM."""
     folder = tmp_path_factory.mktemp('unbroken') / 'run'
     done = launch_process(*LONG_RUN, f'--workdir={folder}')
     assert done.returncode == 0, done.stderr
@@ -72,14 +72,14 @@ def test_a_sweep_of_four_points(tmp_path):
     here = launch_process(*flags, f'--workdir={tmp_path / "here"}')
     tables = (
         d.stdout[d.stdout.index('| point') :].splitlines() for d in (done, here)
-    )  # the runs here print theirs before
+    )  # the runs print their tables earlier
     jobs, here = ([line.split('|')[1:5] for line in table if line[:1] == '|'] for table in tables)
     assert jobs == here and jobs[2][0].strip() == 'h_3__seed_1'
 
 
 @pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--signal=USR2')])
 def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
-    """scontrol is what a preemption does; SIGUSR2 comes before a job's time is over, and the job then asks."""
+    """scontrol acts like a preemption. Before the time limit, SLURM sends SIGUSR2, and the job asks to be requeued."""
     folder = tmp_path / 'run'
     flags = (*LONG_RUN, '--launcher=slurm', f'--workdir={folder}')
     first = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -90,7 +90,7 @@ def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     (number,) = _jobs()
     subprocess.run([*ask, number], check=True)
     wait_until(lambda: '(saved)' in job_output(folder, 'err'), 60, _queue)
-    again = launch_process(*flags)  # finds the job in the queue, and waits for it
+    again = launch_process(*flags)  # finds the job in the queue and waits for it
     assert again.returncode == 0, again.stderr
     assert f'submitted as job {number};' in again.stderr
     assert job_output(folder, 'out').count('free parameters') == 2

@@ -1,4 +1,4 @@
-"""The bigram that samples are drawn from: its probabilities, its draws, and how counts move it."""
+"""The bigram proposal: its probabilities, its samples, and the effect of added counts."""
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,14 @@ EVERY_WORD = jnp.broadcast_to(jnp.arange(V), (V, V))  # after each word
 
 
 def reference(train_T, num_words, kept=None):
-    """Q(w | v) of every pair in float64, V x V, by the definition; of `kept` pairs, those that are counted."""
+    """Returns Q(w | v) of every pair by the definition, float64, V x V; `kept` limits the number of stored pairs."""
     pairs = np.zeros((num_words, num_words))
     for v, w in zip(train_T[:-1], train_T[1:]):
         pairs[v, w] += 1
     once, twice = (pairs == 1).sum(), (pairs == 2).sum()
     discount = once / (once + 2 * twice)
     if kept is not None:
-        order = np.argsort(-pairs[pairs > 0], kind='stable')  # the first ones of equal count
+        order = np.argsort(-pairs[pairs > 0], kind='stable')  # the first pairs of equal count
         stored = np.zeros(len(order), bool)
         stored[order[:kept]] = True
         is_stored = np.zeros_like(pairs, bool)
@@ -64,7 +64,7 @@ def test_draws_follow_the_probabilities():
     for words_L, q_V in zip(words_VxL, reference(TRAIN, V)):
         observed_V = np.bincount(words_L, minlength=V)
         assert stats.chisquare(observed_V, q_V / q_V.sum() * samples).pvalue > 1e-3
-    first, second = words_VxL[0, :-1], words_VxL[0, 1:]  # neighbours in a row are independent
+    first, second = words_VxL[0, :-1], words_VxL[0, 1:]  # adjacent draws are independent
     assert abs(np.corrcoef(first == 0, second == 0)[0, 1]) < 4 * samples**-0.5
 
 
@@ -88,13 +88,13 @@ def test_added_counts_move_the_probabilities_as_in_the_definition():
         for i, w in enumerate(np.asarray(draws.word_BxL)[b]):
             if (v, int(w)) in pair_counts:
                 pair_counts[v, int(w)] += share[b, i]
-            pair_counts[v, V] += other[b, i]  # V stands for all words that are not stored after v
+            pair_counts[v, V] += other[b, i]  # V represents all words that are not stored after v
             unigram_V[w] += other[b, i]
     expected = np.zeros((V, V))
     for (v, w), c in pair_counts.items():
         expected[v] += c * (np.eye(V)[w] if w < V else unigram_V / unigram_V.sum())
     np.testing.assert_allclose(probabilities(adapted), expected / expected.sum(1, keepdims=True), rtol=1e-5)
-    assert float(added_G.sum()) == pytest.approx(24 + float(other.sum()), rel=1e-5)  # the unigram counts its words too
+    assert float(added_G.sum()) == pytest.approx(24 + float(other.sum()), rel=1e-5)  # the unigram also counts its words
 
 
 def test_counts_of_a_distribution_draw_the_proposal_towards_it():
@@ -116,9 +116,9 @@ def test_counts_of_a_distribution_draw_the_proposal_towards_it():
 
 
 def test_sums_that_wrap_around_lose_nothing():
-    """Rows that are many times 2**32 units in all."""
+    """The total of the rows is many times 2**32 units."""
     tokens_T = np.random.default_rng(0).integers(0, 211, 5000)
     proposal = bigram_proposal.estimate(tokens_T, 211)
-    assert np.diff(np.asarray(proposal.edge_G).astype(np.int64)).min() < 0  # some sum has wrapped around
+    assert np.diff(np.asarray(proposal.edge_G).astype(np.int64)).min() < 0  # at least one sum has wrapped around
     draws = bigram_proposal.look_up(proposal, jnp.arange(211), jnp.broadcast_to(jnp.arange(211), (211, 211)))
     np.testing.assert_allclose(np.exp(np.float64(draws.log_q_BxL)), reference(tokens_T, 211), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Importance sampling with a proposal for each context: its estimate, its effective sample size, its training."""
+"""Importance sampling with a proposal for each context: the estimate, the effective sample size, and training."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def problem(widths=(5, 11)):
-    """The terms of y, b, contexts and targets; targets that are likely after the last context word among them."""
+    """Returns the terms of y, b, contexts and targets. Some targets are likely after the last context word."""
     random = np.random.default_rng(1)
     terms = tuple(
         (jnp.asarray(random.normal(size=(V, d)) * d**-0.5, jnp.float32), jnp.asarray(random.normal(size=(B, d)), 'f4'))
@@ -37,13 +37,13 @@ def problem(widths=(5, 11)):
 
 
 def estimated(layer, rows, terms, b_V, targets_B):
-    """The loss through the layer's own path from gathered rows."""
+    """Returns the loss that the layer computes from gathered rows."""
     params, features = named(terms, b_V)
     return layer.loss(view_rows(params, params, rows), features, make_batch(targets_B, targets_B))[0]
 
 
 def draw(layer, contexts_BxN, targets_B, seed):
-    """The rows that a batch reads, and the proposal."""
+    """Returns the rows that a batch reads, and the proposal."""
     proposal = layer.make_extras(TRAIN, V)
     return jax.jit(layer.rows)(make_batch(contexts_BxN, targets_B, proposal), jax.random.key(seed)), proposal
 
@@ -100,14 +100,14 @@ def test_the_gradient_of_many_samples_is_the_exact_one(exact_target):
 
 
 def test_the_normaliser_is_without_bias_and_a_proposal_of_the_networks_own_has_the_largest_sample_size():
-    """With Q = P all weights are equal."""
+    """With Q = P, all weights are equal."""
     np.testing.assert_allclose(importance.effective_sample_size(jnp.full((2, 6), 0.3)), [6, 6], rtol=1e-6)
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(samples=9, exact_target=True, adaptation=0.0)
     proposal = layer.make_extras(TRAIN, V)
     y_VxB = softmax.scores(*named(terms, b_V))
 
-    def ratio(key):  # estimated to exact normalizer, by the loss: log Z - y
+    def ratio(key):  # ratio of the estimated to the exact normalizer, from the loss log Z - y
         rows = layer.rows(make_batch(contexts_BxN, targets_B, proposal), key)
         single = [
             estimated(
@@ -132,7 +132,7 @@ def test_effective_sample_size_by_hand():
 
 
 def test_the_weights_of_a_batch_are_the_estimated_probabilities():
-    """They come from the gradient; here from the scores, and for all words as samples."""
+    """The layer derives the weights from the gradient; the test, from the scores, with all words as samples."""
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(samples=12, exact_target=True, adaptation=0.0)
     rows, _ = draw(layer, contexts_BxN, targets_B, 0)
@@ -153,7 +153,7 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
 
 
 def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_per_execution(monkeypatch):
-    """The divergence of the network's distributions from Q falls below that from the counts of the training words."""
+    """The divergence from Q falls below the divergence from the initial counts of the training words."""
     monkeypatch.setattr(importance, 'REFRESH_EVERY', 5)
     ends = []
     for size in (4, 7):
@@ -180,7 +180,7 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
 
     adapted = importance.adapted(run.inputs.extras, state.output_state)
     assert divergence(adapted) < 0.6 * divergence(run.inputs.extras)
-    samples = state.step * run.program.batch_size  # weights of an example sum to one, of which the unigram counts some
+    samples = state.step * run.program.batch_size  # weights of an example sum to one; the unigram gets a part
     assert 30 * samples * 0.999 < float(state.output_state.added_G.sum()) < 60 * samples
 
 

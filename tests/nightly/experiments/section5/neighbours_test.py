@@ -1,4 +1,4 @@
-"""Related words by parts of speech, and the form of the lists."""
+"""Related words by parts of speech, and the format of the lists."""
 
 import numpy as np
 from helpers import DATA, corpus_settings, default_settings, refuses
@@ -37,7 +37,7 @@ def test_words_with_the_same_most_frequent_tag_are_related_in_training_alone():
     tags = 'nn vb nn at vb nn at vb vb vb vb nn'.split()
     vocab = vocabulary.build(words)
     ids_T = vocab.encode(words)
-    lists = neighbours.from_tags(ids_T[:11], tags[:11], len(vocab))  # dance comes after training
+    lists = neighbours.from_tags(ids_T[:11], tags[:11], len(vocab))  # dance occurs only after the training words
     related = {
         word: [vocab.words[i] for i in ids_L[weights_L > 0]]
         for word, ids_L, weights_L in zip(vocab.words, *lists, strict=True)
@@ -45,7 +45,7 @@ def test_words_with_the_same_most_frequent_tag_are_related_in_training_alone():
     assert related == {
         '<rare>': ['<rare>'],
         'run': ['talk', 'sing'],
-        'walk': ['walk'],  # no other word is a noun before dance
+        'walk': ['walk'],  # no other word before dance is a noun
         'talk': ['run', 'sing'],
         'sing': ['run', 'talk'],
         'the': ['a'],

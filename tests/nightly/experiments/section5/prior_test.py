@@ -1,4 +1,4 @@
-"""The optimizer that draws the features of each word to those of related words."""
+"""The optimizer that draws the features of each word towards the features of related words."""
 
 import dataclasses
 
@@ -18,13 +18,13 @@ NCE = {**SPARSE, **SGD, 'output.kind': 'nce'}
 
 
 def some_lists(num_words):
-    """Lists of different lengths: word 0 has no neighbours, word 1 one, word 2 two and so on."""
+    """Returns lists of different lengths: word 0 has no neighbours, word 1 has one, word 2 has two, and so on."""
     return neighbours.pad([[(word + i) % num_words for i in range(1, 1 + word % 7)] for word in range(num_words)])
 
 
 @pytest.fixture
 def with_prior(tmp_path):
-    """Returns the settings of SGD with a prior of some strength."""
+    """Returns a function that creates settings of SGD with a prior of a given strength."""
     neighbours.save(tmp_path / 'lists.npz', some_lists(V))
 
     def make(strength, recipe=NCE):
@@ -82,7 +82,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path, with_prior):
 
 
 def test_unseen_words_come_to_their_neighbours(with_prior):
-    """Words that training never reads keep their random features without a prior."""
+    """Without a prior, words that training never reads keep their random features."""
     data = dataclasses.replace(DATA, tokens_T=np.where(DATA.tokens_T > 9, 1, DATA.tokens_T))
     distances = []
     for strength in (0.0, 0.3):

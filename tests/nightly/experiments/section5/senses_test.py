@@ -1,4 +1,4 @@
-"""The window network with several senses a word. `seams_test` trains it under every output layer."""
+"""The window network with several senses per word. `seams_test` trains it with every output layer."""
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +31,11 @@ FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 def make(**changes):
     network = make_network(V, {**SENSES, **changes})
-    return network, jax.tree.map(lambda x: 5 * x + 0.1, network.init(jax.random.key(0)))  # contexts choose decidedly
+    return network, jax.tree.map(lambda x: 5 * x + 0.1, network.init(jax.random.key(0)))  # makes contexts decisive
 
 
 def numpy_features(rows_NxR, S):
-    """e_1 ... e_N of one example, and pi, in float64 by loops."""
+    """Returns e_1 ... e_N of one example, and pi, computed by loops in float64."""
     all_NxGxM = np.asarray(rows_NxR, np.float64).reshape(len(rows_NxR), 2 * S - 1, -1)
     e, pi = [], []
     for i, own in enumerate(all_NxGxM):

@@ -1,4 +1,4 @@
-"""WordNet's files, from a database of a few words written by hand to the lists of related words."""
+"""WordNet: parsing of a small hand-written database, and the lists of related words."""
 
 import hashlib
 import io
@@ -12,7 +12,7 @@ from experiments.paper.section5.plugins import neighbours, wordnet
 from nplm_jax.data import download
 
 LICENCE = '  1 This software and database is being provided to you, the LICENSEE, by  \n'
-# hound and dog are synonyms (the second sense of dog is a person); canine is their hypernym, wolf another hyponym.
+# hound and dog are synonyms (the second sense of dog is a person). Their hypernym canine has another hyponym, wolf.
 TEXTS = {
     'index.noun': LICENCE
     + 'dog n 2 2 @ ~ 2 1 00000200 00000400  \nhound n 1 1 @ 1 0 00000200  \ncanine n 1 1 ~ 1 0 00000100  \n'
@@ -24,7 +24,7 @@ TEXTS = {
     + '00000400 18 n 02 person 0 dog 1 000 | a human being  \n',
     'noun.exc': 'wolves wolf\n',
     'index.verb': 'chase v 1 0 1 0 00000500  \nhound v 1 0 1 0 00000500  \n',
-    # 0b words in hexadecimal are eleven
+    # 0b (hexadecimal) words are eleven words
     'data.verb': '00000500 30 v 0b chase 0 hound 0 a 0 b 0 c 0 d 0 e 0 f 0 g 0 h 0 i 0 000 01 + 02 00 | go after  \n',
     'verb.exc': '',
     'index.adj': 'fast a 1 1 & 1 0 00000600  \nquick a 1 1 & 1 0 00000700  \n',
@@ -40,7 +40,7 @@ WORDS = ['<rare>', 'wolf', 'dog', 'hounds', 'canine', 'dogs', 'the', 'person', '
 
 @pytest.fixture
 def files(monkeypatch, tmp_path):
-    """The database as bytes, which alone is accepted; no source has it but the one that a test makes."""
+    """The database as bytes. Only this database is accepted, and only sources created by a test contain it."""
     data = {name: text.encode() for name, text in TEXTS.items()}
     digest = hashlib.sha256(b''.join(data[name] for name in wordnet.PACKAGE.files)).hexdigest()
     monkeypatch.setattr(wordnet, 'PACKAGE', wordnet.PACKAGE._replace(sha256=digest))
@@ -58,7 +58,7 @@ def test_a_database_written_by_hand_is_parsed():
     assert net.senses['n', 'dog'] == [('n', '00000200'), ('n', '00000400')]
     assert net.senses['n', 'person'] == [('n', '00000400')] and len(net.senses) == 9
     assert net.links['n', '00000100'] == [('n', '00000200'), ('n', '00000300')]
-    assert net.links['n', '00000200'] == [('n', '00000100')]  # a part (%p) is no link
+    assert net.links['n', '00000200'] == [('n', '00000100')]  # a part (%p) is not a link
     assert net.links['a', '00000600'] == [('a', '00000700')] and net.links['v', '00000500'] == []
     assert net.irregular == {('n', 'wolves'): ['wolf']}
 
@@ -79,9 +79,9 @@ def test_related_words_are_those_of_the_same_synset_and_of_linked_ones():
     related = {w: [WORDS[i] for i in ids_L[weights_L > 0]] for w, (ids_L, weights_L) in zip(WORDS, rows)}
     assert related == {
         '<rare>': ['<rare>'],
-        'wolf': ['canine', 'wolves'],  # no ending, as wolf
-        'dog': ['canine', 'hounds', 'dogs', 'person'],  # person by its second sense alone
-        'hounds': ['dogs', 'dog', 'canine', 'chasing'],  # the same ending first, then the more frequent
+        'wolf': ['canine', 'wolves'],  # no ending, like wolf
+        'dog': ['canine', 'hounds', 'dogs', 'person'],  # person only by its second sense
+        'hounds': ['dogs', 'dog', 'canine', 'chasing'],  # first the same ending, then more frequent words
         'canine': ['wolf', 'dog', 'hounds', 'dogs', 'wolves'],
         'dogs': ['hounds', 'dog', 'canine', 'person'],
         'the': ['the'],

@@ -1,4 +1,4 @@
-"""Adapted models from the command line: what is chosen, on which words, and that a cache helps where words repeat."""
+"""Adapted models on the command line: the chosen model, the words for the choice, and gains from a cache."""
 
 import json
 
@@ -15,7 +15,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment, loading
 
-SECTIONS = 60  # each with three words of its own, so that a cache knows more than any trained model
+SECTIONS = 60  # each with three words that occur nowhere else, so a cache predicts better than any trained model
 
 
 @pytest.fixture(scope='module')

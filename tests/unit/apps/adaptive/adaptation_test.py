@@ -1,4 +1,4 @@
-"""Which adapting model is chosen."""
+"""Choice of an adaptive model."""
 
 import math
 
@@ -14,7 +14,7 @@ TOKENS_T = np.arange(6, dtype=np.int32)
 
 
 class Fixed(LanguageModel):
-    """Gives every word one probability; none where it is None."""
+    """A model with the same probability for every word; None for probability zero."""
 
     n = 1
 

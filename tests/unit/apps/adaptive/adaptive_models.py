@@ -1,4 +1,4 @@
-"""Adaptive models of every kind over a small text, for the tests of nplm_jax.apps.adaptive."""
+"""Adaptive models of every kind on a small text, for the tests of nplm_jax.apps.adaptive."""
 
 import functools
 
@@ -42,7 +42,7 @@ def dynamic(family, rate=0.02, decay=0.01, anchor_rate=0.005, segment=5):
 
 
 def streams(network, contexts_BxN):
-    """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
+    """Returns the input of `Network.features` for the contexts of consecutive words: one stream, or the windows."""
     return contexts_BxN.reshape(1, -1) if network.layout.over_streams else contexts_BxN
 
 

@@ -1,4 +1,4 @@
-"""Models that adapt: each predicts a word before it sees it, by the formula that it states."""
+"""Adaptive models predict each word before they read it, by their documented formulas."""
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def test_a_mixture_with_a_cache_is_a_language_model():
 def test_the_ngram_cache_counts_the_remembered_words_by_hand():
     cache = NgramCache(5, 2, 4, 1.0)
     words = np.array([1, 2, 1, 2, 3, 1], np.int32)
-    # Before the last word: 2 1 2 3, of which 3 follows nothing; P_1(1) = (1 + 1/5) / 5.
+    # Before the last word: 2 1 2 3, where nothing follows 3; P_1(1) = (1 + 1/5) / 5.
     assert np.exp(cache.score(words, Span(5, 6)))[0] == pytest.approx(1.2 / 5)
     # Before the word 3: 1 2 1 2; 1 followed 2 once, and 3 never.
     assert np.exp(cache.score(words, Span(4, 5)))[0] == pytest.approx((0.2 / 5) / 2)

@@ -1,4 +1,4 @@
-"""Beam search without a lexicon finds what pyctcdecode's examples and a search over all alignments find."""
+"""Beam search without a lexicon gives the results of pyctcdecode's examples and of a search over all alignments."""
 
 import concurrent.futures
 import copy
@@ -24,7 +24,7 @@ from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
 
-# The model, the labels and the emissions of pyctcdecode's tests, from which its examples are taken.
+# The model, the labels and the emissions of pyctcdecode's tests, which its examples use.
 BUGS_BUNNY = """\\data\\
 ngram 1=5
 ngram 2=5
@@ -168,7 +168,7 @@ def test_labels_are_read_as_published(labels, expected):
 
 
 def total(model, text, alpha, beta, offset, unigrams, hotwords, weight):
-    """What is added to log P of a text, written out."""
+    """Returns the terms that are added to log P of a text, computed explicitly."""
     words = text.split()
     score = weight * sum(word in hotwords for word in words)
     if model is None:
@@ -178,7 +178,7 @@ def total(model, text, alpha, beta, offset, unigrams, hotwords, weight):
 
 
 def search(logits_FxN, labels):
-    """Log P of each text, over all alignments."""
+    """Returns log P of each text, summed over all alignments."""
     log_p_FxN = logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)
     found = {}
     for path in itertools.product(range(len(labels)), repeat=len(log_p_FxN)):
@@ -213,7 +213,7 @@ def test_the_search_finds_what_a_search_over_all_alignments_finds(arpa, labels, 
 
 
 def frames_of_words(path, labels):
-    """The first frame of each word of an alignment, and the frame after its last label."""
+    """Returns the first frame of each word of an alignment, and the frame after the word's last label."""
     words, start, is_open = [], 0, False
     for number, group in itertools.groupby(path):
         label, end = labels[number], start + len([*group])
@@ -274,14 +274,14 @@ def test_a_network_scores_words(tmp_path, is_loaded):
     logits = np.log(one_hot(labels, 'i like dog') + 1e-6)
     model = nplm_jax.load(tmp_path / 'run') if is_loaded else tmp_path / 'run'
     decoder = build_ctcdecoder(labels, model, alpha=0.3, beta=0.2)
-    best = decoder.decode_beams_batch(Pool(), [logits])[0][0]  # no pool runs a network: Pool.map is not called
+    best = decoder.decode_beams_batch(Pool(), [logits])[0][0]  # a network: Pool.map is not called
     log10_p = kenlm.Model(tmp_path / 'run').score('i like dog')
     assert best.text == 'i like dog' and Pool.calls == 0
     assert best.lm_score - best.logit_score == pytest.approx(0.3 * log10_p * math.log(10) + 3 * 0.2, rel=1e-5)
 
 
 class Pool:
-    """Runs here what a pool of processes gets, after it was pickled."""
+    """A process pool that pickles its tasks and runs them in this process."""
 
     calls = 0
 
@@ -300,7 +300,7 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     for pool, calls in ((Pool(), 1), (None, 1), (Pool('spawn'), 1), (Pool('forkserver'), 1)):
         assert decoder.decode_batch(pool, [LOGITS] * 2, beam_width=20) == ['bugs bunny'] * 2 and Pool.calls == calls
-    for method in ('spawn', 'forkserver'):  # whose processes do not have the model
+    for method in ('spawn', 'forkserver'):  # the processes of this pool do not have the model
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
             assert decoder.decode_batch(pool, [LOGITS]) == ['bugs bunny']
     beams = decoder.decode_beams_batch(Pool(), [LOGITS])[0]
@@ -337,7 +337,7 @@ def test_weights_are_changed_as_transformers_changes_them(arpa):
 def test_a_decoder_without_its_model_is_one_line(arpa, monkeypatch):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     with monkeypatch.context() as patch, refuses('decoder'):
-        patch.setattr(BeamSearchDecoderCTC, 'model_container', {})  # as in a process that was forked before
+        patch.setattr(BeamSearchDecoderCTC, 'model_container', {})  # as in a process that was forked earlier
         decoder.decode(LOGITS)
     decoder.cleanup()
     for use in (lambda: decoder.decode(LOGITS), lambda: decoder.reset_params(alpha=1.0)):
@@ -350,7 +350,7 @@ def test_a_saved_decoder_is_loaded_again(arpa, tmp_path):
     for decoder in (build_ctcdecoder(LABELS, arpa('bugs'), ['bunny'], **options), build_ctcdecoder(LABELS)):
         folder = tmp_path / str(decoder._language_model is None)
         decoder.save_to_dir(folder)
-        decoder.save_to_dir(folder)  # again, as save_pretrained may
+        decoder.save_to_dir(folder)  # a second time, as with save_pretrained
         loaded = BeamSearchDecoderCTC.load_from_dir(folder)
         assert [beam[2:] for beam in loaded.decode_beams(LOGITS)] == [beam[2:] for beam in decoder.decode_beams(LOGITS)]
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*.*'))
@@ -412,7 +412,7 @@ def test_a_mixture_is_not_saved(arpa, tmp_path):
 def test_a_model_is_freed_with_its_decoder(arpa):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     key = decoder._model_key
-    pickle.loads(pickle.dumps(decoder))  # a copy that is deleted leaves the model
+    pickle.loads(pickle.dumps(decoder))  # deleting a copy does not affect the model
     assert key in BeamSearchDecoderCTC.model_container
     copies = copy.copy(decoder), copy.deepcopy(decoder)
     del decoder
@@ -433,7 +433,7 @@ LETTERS = ['', ' ', *'abcdefghijklmnopqrstuvwxyz']
 
 
 def spoken(text, p=0.8):
-    """Probabilities of letters, F x N: each letter of a text has `p` in its frame."""
+    """Returns probabilities of letters, F x N; each letter of a text has probability `p` in its frame."""
     said_FxN = one_hot(LETTERS, text)
     return said_FxN * p + (1 - said_FxN) * (1 - p) / (len(LETTERS) - 1)
 
@@ -463,7 +463,7 @@ def test_rounded_probabilities_are_probabilities(form):
 
 def test_probabilities_log_probabilities_and_logits_are_one_result():
     decoder, p_FxN = build_ctcdecoder(LETTERS), spoken('the cat')
-    p_FxN *= np.random.default_rng(0).uniform(0.5, 1, p_FxN.shape)  # no two texts are equally probable
+    p_FxN *= np.random.default_rng(0).uniform(0.5, 1, p_FxN.shape)  # all texts have different probabilities
     p_FxN /= p_FxN.sum(axis=1, keepdims=True)
     expected = decoder.decode_beams(p_FxN)
     for values_FxN in (p_FxN * 0.9985, np.log(p_FxN), np.log(p_FxN) + 3, np.log(p_FxN) - [[9.0]]):
@@ -485,7 +485,7 @@ def test_probabilities_of_which_a_frame_does_not_sum_to_one_are_refused(frame, c
 
 
 def noisy(seed):
-    """Probabilities of the words of a text with some other letters that are nearly as probable."""
+    """Returns probabilities of the letters of a text, where some other letters are nearly as probable."""
     rng = np.random.default_rng(seed)
     p_FxN = spoken('the cat sat', 0.7) + 0.3 * rng.dirichlet(np.full(len(LETTERS), 0.05), 11)
     return p_FxN / p_FxN.sum(axis=1, keepdims=True)
@@ -496,7 +496,7 @@ def test_the_beginning_of_a_hotword_changes_no_text(weight):
     decoder = build_ctcdecoder(LETTERS)
     for p, hotwords in itertools.product((0.3, 0.5, 0.8, 0.99), (['catalogue'], ['cathedral', 'theatres'])):
         text = decoder.decode(spoken('the cat', p), hotwords=hotwords, hotword_weight=weight)
-        assert text == 'the cat'  # all hotwords have more letters than there are frames
+        assert text == 'the cat'  # all hotwords have more letters than frames
 
 
 @pytest.mark.parametrize('weight', [-1000, -3, 2, 10, 1000])
@@ -515,7 +515,7 @@ def test_hotwords_change_a_text_only_for_more_of_them(weight, seed):
 
 
 def test_the_best_text_survives_one_that_completes_a_hotword_sooner():
-    # 'bunny b' has its bonus while the letters of 'bunny' are still being spoken.
+    # 'bunny b' gets its bonus while the letters of 'bunny' are still being spoken.
     labels = ['', ' ', *'buny']
     p_FxN = one_hot(labels, ['b', 'u', 'u', 'n', '', 'n', 'y', '']) + 0.05
     p_FxN /= p_FxN.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Beam search over CTC emissions finds what a search over all alignments finds, with the weights of the model."""
+"""Beam search over CTC emissions gives the results of a weighted search over all alignments."""
 
 import itertools
 import math
@@ -54,7 +54,7 @@ def collapse(path):
 
 
 def parses(tokens):
-    """All ways to read tokens as words, with silence anywhere between them."""
+    """Yields all ways to read tokens as words, with silence anywhere between words."""
     if not tokens:
         yield ()
         return
@@ -67,7 +67,7 @@ def parses(tokens):
 
 
 def search(emissions_FxN, model, weights):
-    """The total of each sequence of words, over all alignments."""
+    """Returns the total score of each word sequence, summed over all alignments."""
     found = {}
     for path in itertools.product(range(len(TOKENS)), repeat=len(emissions_FxN)):
         for words in parses(collapse(path)):
@@ -95,7 +95,7 @@ def test_the_search_finds_the_best_words_of_all(model, seed, weights):
             got = hypothesis.score, hypothesis.emission, hypothesis.log_p
             np.testing.assert_allclose(got, expected[hypothesis.words], rtol=1e-5, atol=1e-4)
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-        assert decoder.decode(emissions_FxN) == found  # nothing of a search is left
+        assert decoder.decode(emissions_FxN) == found  # no data of a search remains
 
 
 def test_the_score_ahead_is_that_of_the_best_word_below_a_node(model):

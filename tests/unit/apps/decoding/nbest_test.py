@@ -1,4 +1,4 @@
-"""Re-ranking of n-best lists of Moses and Kaldi, with weights that are given or tuned."""
+"""Re-ranking of n-best lists of Moses and Kaldi, with given or tuned weights."""
 
 import argparse
 import io
@@ -13,7 +13,7 @@ from helpers import check_unknown_words
 from nplm_jax.apps.decoding import nbest
 from nplm_jax.cli import __main__ as cli
 
-# The network likes `i like dog` best; the list's own score is right about the second and the third list alone.
+# The network prefers `i like dog`; the scores in the file are right only for the second and the third list.
 MOSES = """0 ||| i like dog ||| LM= -9
 0 ||| i dog ||| LM= -1
 1 ||| i love coffee ||| LM= -2
@@ -24,7 +24,7 @@ COSTS = 'u-a-1 9\nu-a-2 1\nu-b-2 7\nu-b-1 2\n'
 
 @pytest.fixture
 def score(monkeypatch, lines, folders, tmp_path):
-    """Runs `nplm rescore` on the network in a folder with files. Returns what it printed."""
+    """Returns a function that runs `nplm rescore` with the network on files in a folder and returns its output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'costs.txt').write_text(COSTS)
     (tmp_path / 'references').write_text('i dog\ni love coffee\n')

@@ -1,4 +1,4 @@
-"""The search for weights of n-best lists against brute force, and word edits by hand."""
+"""Weight search for n-best lists compared with brute force, and word edits by hand."""
 
 import numpy as np
 import pytest

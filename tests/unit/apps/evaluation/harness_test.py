@@ -1,4 +1,4 @@
-"""The adapter to lm-evaluation-harness, with a stand-in for the package: empty requests, no tokens, one pass."""
+"""The adapter to lm-evaluation-harness, with a substitute for the package: empty requests, no tokens, one pass."""
 
 import importlib
 import sys
@@ -13,7 +13,7 @@ HARNESS = 'nplm_jax.apps.evaluation.harness'
 
 @pytest.fixture
 def make(monkeypatch, folders):
-    """Returns a function that makes the harness's model of a run."""
+    """Returns a function that creates the harness's model for a run."""
     modules = {
         'lm_eval': types.ModuleType('lm_eval'),
         'lm_eval.api': types.ModuleType('lm_eval.api'),
@@ -24,7 +24,7 @@ def make(monkeypatch, folders):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, HARNESS, raising=False)
     harness = importlib.import_module(HARNESS)
-    del sys.modules[HARNESS]  # the next test of it imports it anew
+    del sys.modules[HARNESS]  # the next test imports it again
     return lambda run, **arguments: harness.NplmLM(str(folders / run), **arguments)
 
 

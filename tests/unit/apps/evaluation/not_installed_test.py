@@ -1,4 +1,4 @@
-"""What the harness says where its package is missing, and where there is no such run."""
+"""Errors of the harness if its package is not installed or the run does not exist."""
 
 import runpy
 import sys

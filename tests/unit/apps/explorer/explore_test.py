@@ -1,4 +1,4 @@
-"""The explorer's command: what it refuses, in one line. Its page has tests in the folder explorer."""
+"""One-line errors of the command `nplm explore`. The page is tested in the folder explorer."""
 
 import socket
 import sys

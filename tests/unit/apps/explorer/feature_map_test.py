@@ -1,4 +1,4 @@
-"""The map of the word features: its places by hand, and which words it marks."""
+"""The map of word features: positions by hand, and marked words."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_one_or_two_features_are_their_own_map():
 
 
 def clusters(num=12, size=20, seed=0):
-    """Points around `num` directions that are at right angles, more than a plane has."""
+    """Returns points around `num` orthogonal directions, more than exist in a plane."""
     centres = np.repeat(np.eye(num), size, axis=0)
     return centres + np.random.default_rng(seed).normal(scale=0.1, size=centres.shape), np.repeat(np.arange(num), size)
 
@@ -35,7 +35,7 @@ def test_words_with_similar_features_lie_together():
     distances = np.linalg.norm(points[:, None] - points[None, :], axis=2)
     np.fill_diagonal(distances, np.inf)
     assert (cluster[np.argsort(distances, axis=1)[:, :10]] == cluster[:, None]).mean() > 0.99
-    again, _ = feature_map.project(features * 8)  # lengths do not matter to the cosine
+    again, _ = feature_map.project(features * 8)  # lengths do not affect the cosine
     np.testing.assert_array_equal(again, points)
 
 

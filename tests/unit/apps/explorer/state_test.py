@@ -1,4 +1,4 @@
-"""A link restores the page, and an impossible link is named."""
+"""A link restores the page, and an invalid link is reported."""
 
 import urllib.parse
 
@@ -61,7 +61,7 @@ def test_an_impossible_link_is_named(query):
 
 @pytest.mark.parametrize('value', [0, 501, -1, 10**400, 2.5, float('nan'), float('inf'), 'x', [3], {}, None])
 def test_a_number_that_no_field_sends_is_refused_and_the_former_one_stays(value):
-    """A page's script can send anything."""
+    """A page's script can send any value."""
     state = PageState(words=7)
     with pytest.raises(BadInput):
         state.words = value

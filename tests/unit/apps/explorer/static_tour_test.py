@@ -1,4 +1,4 @@
-"""The tour as one file: what it holds, what it computes, what is refused."""
+"""The tour as a single file: its content, its computations and rejected models."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ def test_the_file_does_not_depend_on_the_locale(network, page, monkeypatch):
 
 @pytest.fixture(scope='module')
 def cased(tmp_path_factory):
-    """The tour of a network whose words have upper and lower case, possessives and numbers."""
+    """The tour of a network whose vocabulary has upper and lower case, possessives and numbers."""
     root = tmp_path_factory.mktemp('cased')
     (root / 'text').write_text("The dog's bone costs 7 dollars. Ann said: the Dog likes Ann's bone.\n\n" * 40)
     changes = {'corpus.path': str(root / 'text'), 'corpus.lowercase': False, 'corpus.numbers': True, 'model.n': 5}
@@ -70,7 +70,7 @@ def spaced(tmp_path_factory):
 
 
 def ask(page, text):
-    """Returns the answer of the script in a page."""
+    """Returns the output of the script in a page for a text."""
     data = re.search(r'^globalThis\.model = .*;$', page, re.MULTILINE)[0]
     asked = f'globalThis.tour.network({json.dumps(text)}).then((answer) => console.log(JSON.stringify(answer)));'
     script = f'{data}\n{(WEB / "static.js").read_text()}\n{asked}'

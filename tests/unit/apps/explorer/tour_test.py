@@ -1,4 +1,4 @@
-"""The tour: its numbers are the model's own, what it says of n-grams, what it refuses, a run in training."""
+"""The tour: the model's numbers, its statements about n-grams, rejected models, and runs in training."""
 
 import json
 import shutil
@@ -121,7 +121,7 @@ def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, t
     assert training['valid'] == [[r['step'], r['valid_perplexity']] for r in rows if 'valid_perplexity' in r]
     first = watched.snapshot
     watched.reload()
-    assert watched.snapshot is first  # nothing is newer
+    assert watched.snapshot is first  # there is no newer checkpoint
     watched.snapshot = first._replace(step=first.step - 1)
     watched.reload()
     assert watched.snapshot.step == first.step

@@ -1,4 +1,4 @@
-"""The data of the explorer's page against direct evaluation of the models."""
+"""The data of the explorer's page compared with direct evaluation of the models."""
 
 import dataclasses
 import math

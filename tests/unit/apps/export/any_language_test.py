@@ -1,4 +1,4 @@
-"""A network over pieces of a text in any language, as a folder for Hugging Face transformers."""
+"""Networks over pieces, for texts in any language, exported for Hugging Face transformers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Models as files of other tools: the same probabilities on the other side."""
+"""Models exported to other tools give the same probabilities there."""
 
 import json
 import math
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 
 @pytest.fixture(scope='module')
 def direct(tmp_path_factory):
-    """A network with all six arrays of the paper."""
+    """A network with all six parameters of the paper."""
     config = sentences.get_config()
     config.model.direct, config.train.epochs, config.model.n = True, 20, 4
     experiment.run(config, folder := tmp_path_factory.mktemp('direct') / 'run')
@@ -56,7 +56,7 @@ def test_npz_of_an_ngram_model_has_its_words_and_probabilities(folders, tmp_path
 
 @pytest.mark.parametrize('name', ['network', 'counts'])
 def test_npz_has_no_other_arrays_and_no_objects(folders, tmp_path, nplm_command, monkeypatch, name):
-    written = {}  # NumPy 2.0 takes every keyword argument for an array
+    written = {}  # NumPy 2.0 interprets every keyword argument as an array
     monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))
     nplm_command('export', folders / name, '--to=npz', f'--output={tmp_path / "a.npz"}')
     assert written.keys() == {*arrays_of(loading.load(folders / name).model), 'words', 'config'}
@@ -124,7 +124,7 @@ def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, np
 
 @pytest.fixture(scope='module')
 def subwords(tmp_path_factory):
-    """The folder of a run over the tokens of a SentencePiece model, with its text and the model."""
+    """The folder of a run with the tokens of a SentencePiece model, its text and the model."""
     package = pytest.importorskip('sentencepiece')
     folder = tmp_path_factory.mktemp('subwords')
     lines = [f'{a} {b} {c}' for a in ('the dog', 'a cat') for b in ('ran', 'said') for c in ('over there', 'now')] * 4

@@ -1,4 +1,4 @@
-"""Networks as folders for Hugging Face transformers: the same probabilities and the same words on the other side."""
+"""Networks exported for Hugging Face transformers give the same probabilities and words there."""
 
 import ast
 import dataclasses
@@ -45,7 +45,7 @@ CASES = {
 
 
 def write(folder, changes, size=V):
-    """Writes a network with large random parameters. Returns it."""
+    """Exports a network with large random parameters, and returns it."""
     pytest.importorskip('safetensors', reason='pip install safetensors')
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
     model, rng = make_model(size, changes), np.random.default_rng(0)
@@ -58,12 +58,12 @@ def write(folder, changes, size=V):
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """Writes and loads a network. Returns ours and PyTorch's."""
+    """Returns a function that exports a network and returns it together with PyTorch's version."""
     monkeypatch.setenv('HF_MODULES_CACHE', str(tmp_path / 'modules'))
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     torch = pytest.importorskip('torch', reason='pip install torch')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
-    torch.set_num_threads(1)  # workers of pytest-xdist would wait for each other's threads
+    torch.set_num_threads(1)  # otherwise, the threads of pytest-xdist's workers would block each other
 
     def call(changes, folder=tmp_path / 'folder'):
         ours = write(folder, changes)
@@ -75,7 +75,7 @@ def load(tmp_path, monkeypatch):
 
 
 def pad(lines, side, id=V):
-    """Returns ids and mask of lines of word ids, padded on one side."""
+    """Returns the ids and the mask of lines, padded on one side."""
     T = max(map(len, lines))
     ids_BxT, mask_BxT = np.full((len(lines), T), id), np.zeros((len(lines), T), np.int64)
     for i, line in enumerate(lines):
@@ -94,11 +94,11 @@ def test_pytorch_computes_the_same_log_probabilities_however_texts_are_padded(na
     expected = [np.concatenate([ours.next_word(line[None, :t]) for t in range(len(line) + 1)]) for line in lines]
     for side in ('left', 'right'):
         ids_BxT, mask_BxT = pad(lines, side)
-        for inputs in ({'attention_mask': torch.tensor(mask_BxT)}, {}):  # without a mask the id V is padding
+        for inputs in ({'attention_mask': torch.tensor(mask_BxT)}, {}):  # without a mask, the id V is padding
             log_p_BxTxV = theirs(torch.tensor(ids_BxT), **inputs).logits.log_softmax(-1).numpy()
             for log_p_TxV, mask_T, after in zip(log_p_BxTxV, mask_BxT, expected):
                 assert np.abs(log_p_TxV[mask_T == 1] - after[1:]).max() < 1e-5
-                if side == 'left' and not mask_T[0]:  # there the scores are those of the first word
+                if side == 'left' and not mask_T[0]:  # at padding, the scores equal those for the first word
                     assert np.abs(log_p_TxV[mask_T == 0] - after[0]).max() < 1e-5
 
 
@@ -110,9 +110,9 @@ def test_the_state_replaces_the_words_before_however_texts_are_cut_and_padded(na
     rng = np.random.default_rng(2)
     lines = [rng.integers(0, V, length) for length in (13, 5, 8)]
     expected = [theirs(torch.tensor(line[None])).logits[0] for line in lines]
-    assert not theirs(torch.tensor(lines[0][None])).to_tuple()[1:]  # no state unless it is asked for
+    assert not theirs(torch.tensor(lines[0][None])).to_tuple()[1:]  # no state unless requested
     for side in ('left', 'right'):
-        for lengths in ([3, 1, 4], [1, 5, 2], [13, 5, 8]):  # of the first parts; word by word after these
+        for lengths in ([3, 1, 4], [1, 5, 2], [13, 5, 8]):  # for the first parts; then word by word
             states, read = None, np.zeros(3, int)
             while (read < list(map(len, lines))).any():
                 parts = [line[i : i + n] for line, i, n in zip(lines, read, lengths)]  # some are empty
@@ -126,7 +126,7 @@ def test_the_state_replaces_the_words_before_however_texts_are_cut_and_padded(na
 
 
 def count_words(model):
-    """Has the model note how many words each call reads. Returns the list."""
+    """Makes the model record the number of words read by each call. Returns the list."""
     read = []
     model.body.register_forward_pre_hook(lambda body, inputs: read.append(inputs[0].shape[1]))
     return read

@@ -1,4 +1,4 @@
-"""Networks as ONNX graphs: the same probabilities in ONNX Runtime, word by word."""
+"""Networks exported as ONNX graphs give the same probabilities in ONNX Runtime, word by word."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def make(changes, size=V, scale=0.5):
 
 
 def write(changes, path, int8=False, model=None):
-    """Writes a network. Returns it."""
+    """Exports a network, and returns it."""
     model = model or make(changes)
     size = model.network.vocabulary_size
     words = vocabulary.build(['<p>', *(f'w{i}' for i in range(size - 2))])
@@ -44,7 +44,7 @@ def write(changes, path, int8=False, model=None):
 
 
 class Reader:
-    """A graph and the state of some streams."""
+    """An ONNX graph with the state of some streams."""
 
     def __init__(self, path, num_streams):
         onnxruntime = pytest.importorskip('onnxruntime', reason='pip install onnxruntime')
@@ -65,7 +65,7 @@ class Reader:
         return found['log_probabilities']
 
     def read_all(self, ids_SxT):
-        """Returns log P of each word and, after the last one, of all words: S x T, S x V."""
+        """Returns log P of each word, S x T, and of all words after the last word, S x V."""
         log_p_SxV, found = self.read(np.zeros(len(ids_SxT), np.int64)), []
         for ids_S in ids_SxT.T:
             found.append(np.take_along_axis(log_p_SxV, ids_S[:, None], axis=1)[:, 0])
@@ -74,7 +74,7 @@ class Reader:
 
 
 def difference(model, path, num_streams):
-    """Returns the largest difference of log P from the model's, of T words of streams and of all next words."""
+    """Returns the largest difference in log P from the model, for T words of each stream and all next words."""
     ids_SxT = np.random.default_rng(num_streams).integers(0, V, (num_streams, T))
     log_p_SxT, log_p_SxV = Reader(path, num_streams).read_all(ids_SxT)
     assert log_p_SxV.shape == (num_streams, V)

@@ -1,4 +1,4 @@
-"""Tokenizers for Hugging Face cut a text as ours do."""
+"""Exported Hugging Face tokenizers give the same tokens as this package."""
 
 import pytest
 from helpers import corpus_settings, refuses
@@ -28,10 +28,10 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
     keys = dict(zip(('lowercase', 'split_possessive', 'numbers'), map(bool, choices)))
     settings = corpus_settings(name, tokens=tokens, **keys)
-    kind = '' if name == 'text' else 'whitespace'  # text that is tokenized already
+    kind = '' if name == 'text' else 'whitespace'  # text that is already tokenized
     ours = make_tokenizer(settings)
     (cut,) = cutting.tokenize(reading(ours, kind), [TEXT], ())
-    for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
+    for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # straight, curly and Brown's quotation marks, and all of them
         kept = (word for word in cut if not set(word) & set(unused) and word != '<pad>')
         words = vocabulary.build(['<p>', *kept])
         tokenizer = word_tokenizer(ours, words.ids)

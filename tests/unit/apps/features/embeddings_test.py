@@ -43,7 +43,7 @@ def test_neighbours_by_hand():
 
 
 def read_word2vec(path, binary):
-    """The format as word2vec's own distance.c reads it."""
+    """Reads the format like distance.c of word2vec."""
     data = path.read_bytes()
     header, _, rest = data.partition(b'\n')
     size, width = map(int, header.split())
@@ -76,7 +76,7 @@ def test_gensim_reads_the_export_back_and_agrees(binary, C_VxM, tmp_path):
     embeddings.write_word2vec(VOCABULARY, C_VxM, tmp_path / 'c', binary)
     vectors = models.KeyedVectors.load_word2vec_format(str(tmp_path / 'c'), binary=binary)
     assert vectors.index_to_key == list(WORDS) and vectors.vectors.tobytes() == C_VxM.tobytes()
-    usual = Vocabulary(WORDS[9:], VOCABULARY.counts[9:])  # without the vectors whose squares float32 cannot hold
+    usual = Vocabulary(WORDS[9:], VOCABULARY.counts[9:])  # without vectors whose squares overflow float32
     embeddings.write_word2vec(usual, C_VxM[9:], tmp_path / 'u', binary)
     vectors = models.KeyedVectors.load_word2vec_format(str(tmp_path / 'u'), binary=binary)
     ids, cosines = embeddings.neighbours(C_VxM[9:], range(len(usual)), 5)
@@ -179,10 +179,10 @@ def test_the_command(tmp_path, lines, monkeypatch):
     monkeypatch.setattr(maps, 'draw', lambda *given: (drawn.append(given[1]), draw(*given)))
     out, _ = call(
         '--words=Like MILK', '--maps', '--export', f'--output={tmp_path / "files"}'
-    )  # lower-cased as the corpus
+    )  # in lower case, like the corpus
     ids, cosines = embeddings.neighbours(np.asarray(model.params['C_VxM']), [vocabulary.ids['like']], 1)
     assert out[2].startswith(f'| like | {vocabulary.words[ids[0, 0]]} {cosines[0, 0]:.2f}, ')
-    assert (tmp_path / 'files' / 'plane.png').exists()  # two features a word are their own map
+    assert (tmp_path / 'files' / 'plane.png').exists()  # two features per word are used directly as the map
     assert set(drawn[0]) == {*'i like dog love coffee hate milk'.split()}
     words, vectors = read_word2vec(tmp_path / 'files' / 'features.bin', True)
     assert words == list(vocabulary.words)
@@ -194,7 +194,7 @@ def test_the_command(tmp_path, lines, monkeypatch):
     assert stop.value.code == 2 and line.startswith("--words='zzz yyy': ")
     rows, _ = call()  # without tags: the most frequent words, but no special tokens
     assert {row.split()[1] for row in rows[2:]} == {*'i like dog love coffee hate milk'.split()}
-    rows, stderr = call('--words=like zzz Milk')  # an unknown word hides no other
+    rows, stderr = call('--words=like zzz Milk')  # an unknown word does not hide other words
     assert [row.split()[1] for row in rows[2:]] == ['like', 'milk']
     assert len(stderr) == 1 and 'zzz' in stderr[0]
     (line,), _ = call('--words=like milk', '--json')

@@ -1,4 +1,4 @@
-"""Documents are kept by the perplexity that `nplm score` prints, in the format in which they came."""
+"""Documents are selected by the perplexity that `nplm score` prints, and keep their format."""
 
 import gzip
 import io
@@ -30,7 +30,7 @@ TEXTS = (
     'the dog is walking in the zebra room',
 )
 FULL = [text for text in TEXTS if text.strip()]
-UNKNOWN = (TEXTS[0], 'zebra zebra')  # the documents without a word that the runs of `folders` know
+UNKNOWN = (TEXTS[0], 'zebra zebra')  # the documents without any word known to the runs of `folders`
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_an_infinite_perplexity_is_null_in_json_and_beyond_every_bound(docs, tmp
         '\\data\\\nngram 1=3\n\n\\1-grams:\n-99\t<unk>\n-0.3\tthe\n-0.3\tcat\n\n\\end\\\n'
     )
     output, model = tmp_path / 'all.jsonl', tmp_path / 'run'
-    nplm_command('import', tmp_path / 'lm.arpa', f'--workdir={model}')  # an imported -99 is a probability of zero
+    nplm_command('import', tmp_path / 'lm.arpa', f'--workdir={model}')  # log10 P of -99: a probability of zero
     out, _ = nplm_command('filter', model, '--text', docs, '--column=p', f'--output={output}')
     assert {row['p'] for row in rows_of(output)} == {None} and any('infinite' in line for line in out)
     nplm_command('filter', model, '--text', docs, '--below=1e300', f'--output={tmp_path / "b.jsonl"}')
@@ -113,7 +113,7 @@ def test_an_infinite_perplexity_is_null_in_json_and_beyond_every_bound(docs, tmp
 
 
 def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_path, nplm_command):
-    """A model over SentencePiece's tokens reads plain text."""
+    """A model with SentencePiece tokens reads plain text."""
     unigrams = ''.join(f'-0.9\t\u2581{word}\n' for word in ('the', 'cat', 'sat'))
     (tmp_path / 'lm.arpa').write_text(f'\\data\\\nngram 1=4\n\n\\1-grams:\n-3\t<unk>\n{unigrams}\n\\end\\\n')
     (tmp_path / 'in.jsonl').write_text('{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n')
@@ -122,7 +122,7 @@ def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_pa
         arguments = ('filter', tmp_path / 'lm.arpa', '--text', tmp_path / 'in.jsonl', bound, f'--output={output}')
         out, err = nplm_command(*arguments)
         assert len(rows_of(output)) == kept and f'{output}: {kept} of 3 documents' in out
-        assert any(line.startswith('3 documents ') for line in out)  # of which nothing is known
+        assert any(line.startswith('3 documents ') for line in out)  # without any known word
         assert ['100.0%' in line for line in err] == [True]
 
 
@@ -302,7 +302,7 @@ def test_the_same_command_goes_on_with_the_files_that_are_missing(bound, folders
     assert {file.name: file.read_bytes() for file in output.iterdir()} == before
     assert {name: (output / name).stat().st_mtime_ns for name in times} == times
     with pytest.raises(SystemExit):
-        cli.main([*map(str, command)])  # all are there: perhaps by another bound
+        cli.main([*map(str, command)])  # all documents exist, perhaps with another bound
     (line,) = lines()[1]
     assert line.startswith(f"--output='{output}/docs.jsonl': ") and '--overwrite' in line
     out, _ = nplm_command(*command, '--overwrite')
@@ -397,7 +397,7 @@ def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, t
         calls.append(texts)
         if event != 'damage' and 'the cat' == texts[0] and len(calls) > 6:
             if event == 'Ctrl-C':
-                raise KeyboardInterrupt  # SIGINT is ignored in a shell's background processes
+                raise KeyboardInterrupt  # SIGINT is ignored in background processes of a shell
             signal.raise_signal(signal.SIGTERM)
         return score(self, texts)
 

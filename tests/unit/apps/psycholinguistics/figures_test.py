@@ -1,4 +1,4 @@
-"""The figure of surprisal: one panel per item, words that do not overlap, and a note on what is left out."""
+"""The figure of surprisal: one panel per item, labels without overlap, and a note on omitted items."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from nplm_jax.apps.psycholinguistics import figures, stimuli
 
 @pytest.fixture
 def draw(tmp_path, monkeypatch):
-    """Draws surprisals of 1 bit, 2 bits, ... Returns the note and the figure."""
+    """Returns a function that draws surprisals of 1 bit, 2 bits, ... and returns the note and the figure."""
     drawn = []
     monkeypatch.setattr(figures, 'save_figure', lambda figure, path, dpi: drawn.append(figure))
 

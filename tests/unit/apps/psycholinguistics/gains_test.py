@@ -1,4 +1,4 @@
-"""The gain of a regression: what is left out, how items are folded and resampled, which words are analysed."""
+"""The gain of a regression: exclusions, folds and resampling of items, and analysed words."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_the_words_that_are_left_out():
 
 
 def test_a_story_is_predicted_by_the_regression_of_the_other():
-    # Slopes 1 and 1.5, variance 0.5 in both fits; found by hand. The means of the stories, 7 and 90, do not matter.
+    # Slopes 1 and 1.5, variance 0.5 in both fits, computed by hand. The means of the stories, 7 and 90, have no effect.
     times_W = np.array([-1.5, 1, 0.5, -2, 1, 1]) + np.repeat([7, 90], 3)
     columns_Wx1 = np.array([[-1.0], [0], [1], [-1], [0], [1]])
     story_W = np.repeat([1, 2], 3)
@@ -45,7 +45,7 @@ def test_the_gain_is_that_of_the_effect(effect):
     baseline_WxB, added_Wx1 = rng.normal(size=(len(story_W), 3)), rng.normal(size=(len(story_W), 1))
     times_W = baseline_WxB @ [1.0, -2.0, 3.0] + effect * added_Wx1[:, 0] + story_W + rng.normal(size=len(story_W))
     gain = gains.gain(times_W, story_W, baseline_WxB, added_Wx1)
-    expected = 0.5 * math.log(1 + effect**2)  # nats per word, by which a variance of 1 + effect**2 falls to 1
+    expected = 0.5 * math.log(1 + effect**2)  # nats per word, for a variance that falls from 1 + effect**2 to 1
     assert gain.per_word == pytest.approx(expected, abs=0.012)
     low, high = gains.interval(gains.mean_gain(gain.sums_S, gain.counts_S), 10)
     assert low < expected < high and high - low < 0.05
@@ -67,7 +67,7 @@ def test_an_interval_is_over_stories():
     statistic = gains.mean_gain(np.array([10.0, 10, 10]), np.array([100, 100, 100]))
     assert gains.interval(statistic, 3) == (pytest.approx(0.1), pytest.approx(0.1))
     low, high = gains.interval(gains.mean_gain(np.array([0.0, 30]), np.array([100, 100])), 2)
-    assert (low, high) == (0, pytest.approx(0.3))  # a quarter of the resamples have one story twice
+    assert (low, high) == (0, pytest.approx(0.3))  # a quarter of the resamples contain one story twice
 
 
 def test_units_are_dealt_to_folds_in_turn_and_left_out_together():

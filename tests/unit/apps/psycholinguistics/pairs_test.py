@@ -1,4 +1,4 @@
-"""Minimal pairs of a user's table: BLiMP's rule, ties, regions, and tables that are refused in one line."""
+"""Minimal pairs in a user's table: BLiMP's rule, ties, regions, and one-line errors for invalid tables."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Reading times of a user's table: the study's numbers, the predictors that are written, tables that are refused."""
+"""Reading times in a user's table: the study's numbers, the written predictors, and errors for invalid tables."""
 
 import csv
 import datetime
@@ -23,7 +23,7 @@ WORDS = ('i', 'like', 'dog', 'love', 'coffee', 'hate', 'milk')
 
 
 def write_table(path, num_items=12, size=9, seed=1, **changes):
-    """Writes items of random words with times; `changes` are values of cells by row, from 0."""
+    """Writes items of random words with reading times. `changes` contains cell values by row, from 0."""
     rng = random.Random(seed)
     rows = []
     for item in range(1, num_items + 1):
@@ -96,10 +96,10 @@ def test_rows_of_readers_are_kept_and_their_items_are_left_out_together(folders,
     monkeypatch.setattr(remote_scoring, 'map_lines', lambda *x: measured.append(len(x[2])) or map_lines(*x))
     arguments = folders / 'counts', f'--table={table}', '--item=item,reader', '--json'
     found.append(json.loads(nplm_command('reading-times', *arguments)[0][0]))
-    assert measured == [12]  # each item once
+    assert measured == [12]  # each item occurs once
     once, twice = found
     assert twice['analysed'] == 2 * once['analysed'] and twice['items'] == once['items'] == 12
-    for key in ('gain', 'interval', 'slopes'):  # both readers took the same time for each word
+    for key in ('gain', 'interval', 'slopes'):  # both readers have the same time for each word
         assert twice['models']['counts'][key] == pytest.approx(once['models']['counts'][key])
 
 

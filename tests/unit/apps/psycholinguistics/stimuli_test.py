@@ -1,4 +1,4 @@
-"""Tables of stimuli: what they hold, files there and back, and one line for each mistake."""
+"""Tables of stimuli: contents, writing and reading of files, and one-line errors."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def test_blank_lines_between_lines_separate_items_of_several_lines():
 def test_a_file_keeps_every_cell(suffix, tmp_path):
     if suffix == '.parquet':
         pytest.importorskip('pyarrow')
-    tab = ' ' if suffix == '.tsv' else '\t'  # a cell of TSV has no tab
+    tab = ' ' if suffix == '.tsv' else '\t'  # a TSV cell contains no tab
     table = TABLE | {'other': [f'a{tab}b, "c"', ' d', '7']}
     tables.write(tmp_path / f'table{suffix}', table)
     found = stimuli.read(tmp_path / f'table{suffix}')
@@ -302,6 +302,6 @@ def test_a_table_with_one_sentence_a_row_is_told_how_to_be_read(tmp_path, column
     assert caught.value.problem.endswith(f'--sentence={column}') if column else '--sentence' not in caught.value.problem
     if column and 'zone' not in columns:
         assert stimuli.read(tmp_path / 'stim.csv', sentence=column).words[:3] == ['the', 'dog', 'ran']
-    with pytest.raises(BadInput) as caught:  # what reads no sentences gives no such advice
+    with pytest.raises(BadInput) as caught:  # commands that read no sentences do not give this advice
         stimuli.read(tmp_path / 'stim.csv')
     assert '--sentence' not in caught.value.problem

@@ -1,4 +1,4 @@
-"""The command surprisal: text or a table in, a table out."""
+"""The command `nplm surprisal`: input as text or a table, output as a table."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ ROWS = 'story\tzone\tword\trt\na\t1\tI\t300\na\t2\tlike\t310.5\na\t3\tzzz,\t\nb\
 
 @pytest.fixture
 def surprisal(monkeypatch, lines):
-    """Runs the command. Returns its rows, and what it wrote to stderr."""
+    """Returns a function that runs the command and returns its rows and stderr."""
 
     def call(*arguments, text=''):
         lines()

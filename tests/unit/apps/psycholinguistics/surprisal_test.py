@@ -1,4 +1,4 @@
-"""Surprisal, entropy and rank against direct evaluation; words of several tokens; spillover; frames."""
+"""Surprisal, entropy and rank compared with direct evaluation; words of several tokens; spillover; data frames."""
 
 import dataclasses
 import inspect
@@ -32,7 +32,7 @@ LINES = [np.array(x, np.int32) for x in ([3, 0, 5, 7, 1], [4], [1, 1, 2, 9, 11, 
 
 
 class Uniform(LanguageModel):
-    """P = 1/4 of the first word and equal shares of the rest; the word after an even id has P = 0 for id 1."""
+    """A model with P = 1/4 for the first word and equal shares for the others; after an even id, P = 0 for id 1."""
 
     n = 2
 
@@ -141,7 +141,7 @@ def test_the_punctuation_of_a_word_is_left_out_of_it_and_read_all_the_same():
     attached, alone, bare = measure('the dog, ran ,'), measure('the dog, ran ,', punctuation='word'), measure('the dog')
     assert alone['surprisal_net'][1] == pytest.approx(bare['surprisal_net'][1], abs=1e-6)
     assert attached['surprisal_net'][1] > alone['surprisal_net'][1]
-    for row in (0, 2, 3):  # the last word is punctuation alone, which counts
+    for row in (0, 2, 3):  # the last word consists only of punctuation, and is counted
         assert attached['surprisal_net'][row] == alone['surprisal_net'][row]
     assert (attached['length'], alone['length']) == ([3, 4, 3, 1], [3, 3, 3, 1])
     assert measure('cafe\u0301 caf\u00e9')['length'] == [4, 4]  # both are NFC in the text that the model reads
@@ -192,7 +192,7 @@ def test_the_context_is_read_before_every_item_and_not_scored(name, context, bef
     log_p_V = MODELS[name].next_word(VOCABULARY.encode(before)[None])[0]
     expected = -log_p_V[VOCABULARY.ids['the']] / math.log(2)
     assert [columns['surprisal_net'][row] for row in (0, 2)] == pytest.approx([expected] * 2, abs=1e-5)
-    marked = [] if context is None else before  # by default nothing stands before an item that begins with a mark
+    marked = [] if context is None else before  # by default, nothing precedes an item that begins with a boundary token
     assert columns['starts_after'] == [' '.join(before)] * 4 + [' '.join(marked)] * 2
 
 

@@ -1,4 +1,4 @@
-"""Commands and the function warn if too many words are unknown, and only then."""
+"""Commands and the function `surprisal` warn only if too many words are unknown."""
 
 import itertools
 import warnings
@@ -22,7 +22,7 @@ def write_pairs(folder, text):
 
 
 def write_times(folder, text):
-    """Known words enough for the regression, and beside them many of the text."""
+    """Writes a table with enough known words for the regression, and many words of the given text."""
     words = itertools.cycle('i like dog love coffee hate milk'.split())
     rows = [
         (item, zone, word, 250 + (7 * item + 13 * zone) % 50)

@@ -1,4 +1,4 @@
-"""Surprisal of words of scripts without blanks: joined as the text joins them, or a warning says what to do."""
+"""Surprisal in scripts without spaces: words are joined like the training text, or a warning gives advice."""
 
 import random
 import re
@@ -30,7 +30,7 @@ def found(text):
 
 @pytest.fixture(scope='module', params=KINDS)
 def trained(request, tmp_path_factory):
-    """A model of sentences whose words are drawn uniformly: bits of a word are log2 of the number of choices."""
+    """A model of sentences with uniformly drawn words; the surprisal of a word is log2 of the number of choices."""
     root, rng = tmp_path_factory.mktemp(request.param), random.Random(0)
     is_segmented = request.param in ('segmented', 'whitespace')
     places = [CHOICES[i] for i in (0, 1, 2, 0, 1)]
@@ -46,7 +46,7 @@ def trained(request, tmp_path_factory):
 def test_chinese_words_have_the_bits_of_their_choices_whatever_the_tokens_are(trained):
     columns = measurement.measure({'net': trained}, found(SENTENCE))
     bits = columns['surprisal_net'][1:6]
-    assert bits == pytest.approx([2.6, 2, 1.6, 2.6, 0], abs=1.25)  # of 6, 4, 3, 6 and 1 choices
+    assert bits == pytest.approx([2.6, 2, 1.6, 2.6, 0], abs=1.25)  # with 6, 4, 3, 6 and 1 choices
     assert sum(columns['surprisal_net'][1:5]) == pytest.approx(9.2, abs=1)
     assert unspaced_scripts.describe(trained.vocabulary, [SENTENCE.split()]) == ''
 
@@ -70,7 +70,7 @@ def test_a_context_with_and_without_blanks_is_one_context(trained):
 
 
 def test_tokens_that_cross_words_and_words_that_are_unknown_get_the_recipe(trained):
-    text = '那 只 猫 喜 欢 一个 老师 。'  # cut in the middle of words
+    text = '那 只 猫 喜 欢 一个 老师 。'  # split within words
     warning = unspaced_scripts.describe(trained.vocabulary, [text.split()])
     kind = trained.vocabulary.tokenizer.kind
     if kind == 'whitespace':

@@ -1,4 +1,4 @@
-"""P(word) from pieces: sums to one by brute force, equals the definition, and its sum is that of the tokens."""
+"""P(word) from pieces: it sums to one, equals the definition, and multiplies to the probability of the tokens."""
 
 import dataclasses
 import itertools
@@ -22,12 +22,12 @@ from nplm_jax.runs import experiment, loading
 TOKENS = ('<rare>', 'a', 'b', 'Ġa', 'Ġb', 'Ċ', '.')
 IDS = {token: i for i, token in enumerate(TOKENS)}
 BLANK = [IDS[token] for token in ('<rare>', 'Ġa', 'Ġb', 'Ċ')]
-LETTERS = 4  # of the longest words that are enumerated
+LETTERS = 4  # length of the longest enumerated words
 
 
 @dataclasses.dataclass(frozen=True)
 class Letters(ByteTokenizer):
-    """Letters as tokens; a blank is a part of the letter after it."""
+    """A tokenizer with letters as tokens; a space belongs to the letter after it."""
 
     @property
     def tokens(self):
@@ -40,7 +40,7 @@ class Letters(ByteTokenizer):
 
 
 class Bigram(LanguageModel):
-    """P of a token after each token; inside a word the next token is a letter with a probability of 0.01 to 0.02."""
+    """A bigram model of tokens; within a word, the next token continues the word with probability 0.01 to 0.02."""
 
     n = 2
 
@@ -70,7 +70,7 @@ def measure(lines, **options):
 
 
 def probability(word, after, ends=tuple(BLANK)):
-    """P(word) after a token, by its definition: of all tokens that may follow, those that begin a word alike."""
+    """Returns P(word) after a token by its definition, summed over all tokens that may follow the word."""
     begins_space = IDS[after] != IDS['Ċ']
     tokens = [('Ġ' if begins_space else '') + word[0], *word[1:]]
     starts = [i for i in range(len(TOKENS)) if (i in BLANK) == begins_space]
@@ -95,7 +95,7 @@ def test_words_after_a_word_have_the_probability_of_the_definition():
 
 
 def test_the_probabilities_of_all_words_in_a_place_sum_to_one(monkeypatch):
-    """Without line ends, marks and <rare>, every text is words of two letters, and nothing else has a probability."""
+    """Without line ends, marks and <rare>, texts consist of words of two letters, and nothing else is possible."""
     p_VxV = P.copy()
     p_VxV[:, [0, IDS['Ċ'], IDS['.']]] = 0
     p_VxV[:, [1, 2]] *= 0.2
@@ -135,7 +135,7 @@ def test_the_sum_is_that_of_the_tokens():
 
 
 def test_the_words_of_an_item_telescope_to_its_tokens():
-    """Each boundary after a word is the one before the next; the first start and the last end remain."""
+    """The boundary after a word is the boundary before the next word, so only the first and the last remain."""
     _, columns = measure(['ab b aab a'])
     _, sums = measure(['ab b aab a'], word_probability='sum')
     others = [i for i in range(len(TOKENS)) if i not in BLANK]
@@ -189,7 +189,7 @@ def test_words_have_no_sum_of_their_own():
 
 @pytest.fixture(scope='module')
 def minicons_and_run(tmp_path_factory):
-    """A network of pieces, and minicons' scorer of its export."""
+    """A network over pieces, and minicons' scorer for its export."""
     scorers = pytest.importorskip('minicons.scorer', reason='pip install minicons')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
     huggingface = pytest.importorskip('nplm_jax.apps.export.huggingface', reason='the app is deleted')
@@ -215,7 +215,7 @@ SENTENCES = ('Alle Menschen sind frei geboren.', 'Niemand darf »willkürlich« 
 @pytest.mark.parametrize('sentence', SENTENCES)
 @pytest.mark.parametrize('kind', ['sum', 'corrected'])
 def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, kind):
-    """Its beginning-of-word correction knows blanks alone as white space, and leaves out that of the first word."""
+    """minicons' beginning-of-word correction treats only spaces as white space, and omits the first word."""
     scorer, loaded = minicons_and_run
     words = loaded.vocabulary
     blanks = np.array([word.startswith('Ġ') for word in words.words])

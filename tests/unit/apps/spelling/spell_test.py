@@ -1,4 +1,4 @@
-"""The commands for any word: spell trains, score --open scores, generate --open writes."""
+"""Commands for open vocabularies: `spell` trains, `score --open` scores, `generate --open` generates."""
 
 import contextlib
 import csv
@@ -29,7 +29,7 @@ TEXT = 'the old bagi dog .\n\nthe dog 日本 the'
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
-    """Two models by counting on one text; `nplm spell` has been there for the first of them."""
+    """Two count-based models of the same text; `nplm spell` has trained a spelling model for the first."""
     root, rng = tmp_path_factory.mktemp('spell'), np.random.default_rng(0)
     pairs = [a + b for a in 'bdgkl' for b in 'aiu']
     rare = [''.join(rng.choice(pairs, rng.integers(1, 4))) for _ in range(400)]
@@ -59,7 +59,7 @@ def score(monkeypatch, lines):
 
 
 def direct(folder, line):
-    """log10 P of each word of a line after its paragraph mark, by the models themselves."""
+    """Returns log10 P of each word of a line after the paragraph mark, computed directly by the models."""
     loaded = loading.load(folder)
     words, model = loaded.vocabulary, loaded.model
     opened = OpenVocabulary(model, words, spelling.load(folder))
@@ -112,7 +112,7 @@ def test_score_open_has_every_word_by_its_spelling(runs, score):
         np.testing.assert_allclose(found, direct(runs / 'first', line), rtol=0, atol=1e-5)
     values = dict(row.split(':\t') for row in summary)
     total = sum(map(sum, printed))
-    characters = sum(map(len, TEXT.split('\n')))  # no line end is scored
+    characters = sum(map(len, TEXT.split('\n')))  # line ends are not scored
     assert float(values['Bits per character']) == pytest.approx(-total * math.log2(10) / characters, abs=1e-4)
     assert float(values['Perplexity including OOVs']) == pytest.approx(10 ** (-total / 9), rel=1e-5)
     assert values['OOVs'] == '2'
@@ -134,7 +134,7 @@ def test_alternatives_with_unknown_words_are_ranked_by_their_spelling(runs, scor
     (first, second), _ = score(text, runs / 'first', '--open', command='rescore')
     assert first.startswith('1 ||| the old badi dog ||| ')
     (by_counts, *_), _ = score(text, runs / 'first', command='rescore')
-    assert by_counts.startswith('1 ||| the old xqzy dog ||| ')  # <rare> twice: they stay in the order of the file
+    assert by_counts.startswith('1 ||| the old xqzy dog ||| ')  # <rare> occurs twice; words in the file's order
     assert float(first.split('||| ')[-1]) == pytest.approx(
         direct(runs / 'first', 'the old badi dog'.split()).sum(), abs=1e-4
     )

@@ -1,4 +1,4 @@
-"""The flags of sweeps on the command line of `launch.py`, and the help of `nplm sweep`."""
+"""Sweep flags of `launch.py`, and the help of `nplm sweep`."""
 
 import pytest
 from helpers import ROOT, call_main, launch

@@ -25,7 +25,7 @@ SENTENCES = '--config=configs/sentences.py'
     ],
 )  # fmt: skip
 def test_wrong_flags_are_one_line(tmp_path, flags, message):
-    start = launch_process if '--distributed' in flags else launch  # such a process leaves without Python's exit
+    start = launch_process if '--distributed' in flags else launch  # this process ends without Python's exit handlers
     done = start(SENTENCES, f'--workdir={tmp_path / "run"}', *flags)
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
 
@@ -52,7 +52,7 @@ def test_without_submitit(tmp_path, monkeypatch):
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """A SLURM whose sbatch keeps the script, and whose queue is that of the file `queue`."""
+    """A simulated SLURM: sbatch stores the script, and the file `queue` contains the queue."""
     pytest.importorskip('submitit')
     texts = {'sbatch': 'cp "$1" "$0.script"; echo job 17', 'squeue': f'cat {tmp_path}/queue', 'srun': ''}
     for name, text in texts.items():
@@ -121,7 +121,7 @@ def test_a_job_that_slurm_refuses_is_one_line(programs, capsys):
 
 
 def local(tmp_path, code):
-    """A job of this machine that runs some code."""
+    """Returns a local job that runs the given code."""
     pytest.importorskip('submitit')
     (tmp_path / 'job.py').write_text(code)
     return launchers.Job('a', tmp_path / 'run', (str(tmp_path / 'job.py'), 'x'))
@@ -140,7 +140,7 @@ def test_what_two_processes_of_this_machine_are_told(tmp_path, monkeypatch):
 
 
 def test_a_job_whose_time_is_over_saves_and_goes_on(tmp_path):
-    """SLURM and submitit's local executor send SIGUSR2."""
+    """SLURM and submitit's local executor send SIGUSR2 before the time limit."""
     job = local(
         tmp_path,
         'import os, pathlib, signal, sys, time\n'
@@ -162,11 +162,11 @@ def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
         command(*flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120)
-    os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does: all processes get it
+    os.killpg(waiting.pid, signal.SIGINT)  # to all processes, like a terminal
     _, stderr = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and 'Traceback' not in stderr
     assert '(saved)' in job_output(folder, 'err')
-    with workdir.locked(folder):  # nobody is left that uses it
+    with workdir.locked(folder):  # no process uses it any more
         pass
     assert launch(*flags).returncode == 0
     assert json.loads((folder / 'results.json').read_text())['updates'] == 12_000

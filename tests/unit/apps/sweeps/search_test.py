@@ -1,4 +1,4 @@
-"""A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
+"""Searches: trials are runs, searches resume, errors name their cause, and a lost process costs at most one trial."""
 
 import contextlib
 import json
@@ -72,7 +72,7 @@ def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(s
 
     def lose_once(self, progress, schedule):
         looks.append(progress.step)
-        if len(looks) == 2:  # what another process does after the grace period
+        if len(looks) == 2:  # the action of another process after the grace period
             made = self.trial.study
             made.tell(self.trial.number, state=TrialState.FAIL)
             search_storage.retry(made, made.get_trials()[self.trial.number])
@@ -179,7 +179,7 @@ def test_commands_have_no_password():
     shown = hide_passwords(
         "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
     )
-    assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # no plain URL
+    assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # not a plain URL
 
 
 def test_the_command_of_a_trial_is_one_that_the_command_line_takes(study):

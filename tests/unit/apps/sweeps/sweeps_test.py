@@ -181,7 +181,7 @@ def test_the_names_of_different_points_differ_and_are_plain(axis, names):
 
 @pytest.fixture
 def bigrams(tmp_path):
-    """The points of a sweep over a text, by values of model.delta."""
+    """Returns the points of a sweep over model.delta on a text."""
     config = text_config.get_config()
     config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
