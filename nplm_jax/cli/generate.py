@@ -8,7 +8,7 @@ Prints one text per line. Each text begins with the prompt. If several runs are 
 and --weights sets its weights. --json prints the words of each text. For beam search, it also prints log10 P of the
 words after the prompt.
 
-Runs with corpus.tokens=pieces, characters or bytes also generate line ends. Their texts are separated by `---`. For
+Runs with corpus.tokens=pieces, characters or bytes also generate newlines. Their texts are separated by `---`. For
 these runs, --words limits the number of words, separated by whitespace, and --max_new_tokens limits the number of
 tokens, as in Hugging Face transformers. Invalid UTF-8 is printed as U+FFFD.
 

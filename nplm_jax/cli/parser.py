@@ -14,10 +14,10 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean, require_one_of
 
 CONTEXT = """If the run's corpus has paragraph marks, the context of each line, prompt or item is a <p>, which is not
-scored itself. If line ends are tokens (corpus.tokens=pieces, characters or bytes), the context is a line end.
+scored itself. If newlines are tokens (corpus.tokens=pieces, characters or bytes), the context is a newline.
 Otherwise, there is no context."""
 TEXT_START = f"""{CONTEXT}
-Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
+Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless newlines are tokens."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

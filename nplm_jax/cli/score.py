@@ -31,10 +31,10 @@ scored and counted.
 
 By default, each line is scored independently. --stream scores all lines as one stream without additional marks, as in
 the evaluation of a run on its own corpus. --end also scores the end of each line as the paragraph mark <p>, which must
-occur in the run's corpus. If line ends are tokens (corpus.tokens=pieces, characters or bytes), both --end and --stream
-score the line ends. In these tokens, a space is printed as `␣` and a line end as `\n`.
+occur in the run's corpus. If newlines are tokens (corpus.tokens=pieces, characters or bytes), both --end and --stream
+score the newlines. In these tokens, a space is printed as `␣` and a newline as `\n`.
 
---format=query prints the format of KenLM's `query` for programs that parse it. Text is split at whitespace, line ends
+--format=query prints the format of KenLM's `query` for programs that parse it. Text is split at whitespace, newlines
 are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit of a
 number may differ, because probabilities are stored as natural logarithms. Word ids refer to the run's vocabulary, as in
 the ARPA file written by `nplm export`.
@@ -280,7 +280,7 @@ def read_stdin() -> str:
     """Returns the text on stdin; raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at line ends')
+        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at newlines')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin', 'contains no words')

@@ -33,7 +33,7 @@ def kind_of(word: str) -> str:
         bases = {key: base_class(key) for key, kind in KINDS.items() if not kind.takes_functions}
         if key := next((key for key, base in bases.items() if issubclass(found, base)), ''):
             return key
-        allowed = f'must be a subclass of {", ".join(base.__name__ for base in bases.values())}, or a function'
+        allowed = f'must be a function or a subclass of one of {", ".join(base.__name__ for base in bases.values())}'
         raise BadInput('--config', allowed, value=word)
     if not callable(found):
         raise BadInput('--config', 'must be a class or a function', value=word)

@@ -86,7 +86,7 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
         compression: One of COMPRESSIONS, or ''.
 
     Yields:
-        The content, for writing.
+        A file object to which the uncompressed content is written.
 
     Raises:
         BadInput: The compression package is missing.

@@ -12,7 +12,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class LineStart:
-    """The unscored context before a text: `<p>`, a line end, or nothing.
+    """The unscored context before a text: `<p>`, a newline, or nothing.
 
     All commands use the same context, whether they score, continue or explain a text.
 
@@ -28,7 +28,7 @@ class LineStart:
     def of(cls, vocabulary: Vocabulary) -> Self:
         """Returns the line start for models with this vocabulary.
 
-        The prefix is the paragraph mark if the corpus uses this mark. If line ends are tokens, it is the most frequent
+        The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, it is the most frequent
         line-end token, or <text> if no line-end token occurs.
         """
         known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
@@ -39,7 +39,7 @@ class LineStart:
 
     @classmethod
     def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
-        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of line ends."""
+        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of newlines."""
         decode = vocabulary.tokenizer.decode
         ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
         best = max(ends, key=vocabulary.counts.__getitem__)

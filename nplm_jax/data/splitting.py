@@ -29,7 +29,7 @@ def split_stream(
 
     Args:
         stream: The words of all parts.
-        lengths: The number of words of each part.
+        lengths: The number of words in each part.
         settings: The `corpus.*` settings.
         has_lines: Whether each line is a paragraph; if so, each span ends at the end of a line.
         keeps_all: Whether to keep all words rather than `corpus.words` of them.
@@ -62,7 +62,7 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
     """Returns the spans of the parts, or of a single stream that is split in order.
 
     Args:
-        lengths: The number of words of each part.
+        lengths: The number of words in each part.
         kept: The number of words kept of each part. The spans of a single stream keep their proportions.
         settings: The `corpus.*` settings.
     """
@@ -80,7 +80,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
 
     Args:
         settings: The `corpus.*` settings.
-        lengths: The number of words of each part.
+        lengths: The number of words in each part.
         sizes: The number of words of the full training, validation and test sets.
 
     Raises:

@@ -126,7 +126,7 @@ class Model:
 
         Args:
             sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it like
-                their corpus. Line ends after the words are ignored.
+                their corpus. Newlines after the words are ignored.
             bos: Whether the first word begins a sentence; otherwise, its context is empty.
             eos: Whether the last word ends a sentence; the end of the sentence is then scored too.
         """

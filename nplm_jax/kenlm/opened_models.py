@@ -78,7 +78,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
     shares = [1 / len(parts)] * len(parts) if weights is None else items(weights)
     numbers = int, float, np.integer, np.floating
     are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
-    require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one per model')
+    require(are_numbers, 'weights', weights, f'must contain one number per model ({len(parts)})')
     (weights_M,) = normalize_weights('weights', weights, shares)
     if len(parts) == 1:
         return parts[0]

@@ -48,14 +48,14 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
 
     Raises:
         BadInput: The vocabulary differs in size from the model, or contains `<unk>`, `<UNK>`, `<s>`, `</s>` or a word
-            with white space.
+            with whitespace.
     """
     if len(vocabulary) != model.table.vocabulary_size:
         problem = f'the vocabulary has {len(vocabulary)} words, but the model has {model.table.vocabulary_size}'
         raise BadInput(path, problem)
     sentence_marks.check_words(str(path), vocabulary)
     if (spaced := next((word for word in vocabulary.words if not FIELD.fullmatch(word)), None)) is not None:
-        raise BadInput(path, f'the vocabulary contains {spaced!r}; words of ARPA files cannot contain white space')
+        raise BadInput(path, f'the vocabulary contains {spaced!r}; words of ARPA files cannot contain whitespace')
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 

@@ -152,7 +152,7 @@ class LineMarks(NamedTuple):
     """The ids of the marks between the lines of a text.
 
     Attributes:
-        line: The word before each line: `<p>`, or a line end.
+        line: The word before each line: `<p>`, or a newline.
         text: `<text>` if the vocabulary contains it but the text does not, else None.
         are_crossed: Whether n-grams cross the marks, as in a stream. Otherwise, `line` is only the first or last word
             of an n-gram.

@@ -35,8 +35,8 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
     Deviation: the paper does not mention min_count. A value of 2 is the default of SRILM, the toolkit used in the
     paper. It reproduces the paper's finding that n = 5 is no better than n = 3. With min_count=1, the perplexity rises
-    with n. The reason is that D is nearly 1, so an n-gram with a count of 1 is less probable than after its shorter
-    context.
+    with n. The reason is that D is nearly 1, so a word seen only once after a context is less probable there than
+    after the shorter context.
 
     Args:
         counts: The n-grams of the training words.

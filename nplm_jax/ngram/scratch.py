@@ -23,7 +23,7 @@ IN_MEMORY = 2**24  # size of the largest array kept in memory, bytes
 
 
 class Job(Protocol):
-    """Tasks that write their results into folders; `executors.jobs.Job` is a resumable implementation.
+    """A set of tasks that write their results to folders; `executors.jobs.Job` is a resumable implementation.
 
     Attributes:
         folder: The folder of the results.

@@ -131,7 +131,7 @@ class LoadedModels:
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of each line of a text in which line ends are tokens."""
+        """Returns the tokens of each line of a text in which newlines are tokens."""
         tokens = self.tokenize(text, kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]

@@ -221,7 +221,7 @@ def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed
 
 
 def summarize(measured: dict[str, Any]) -> dict[str, float]:
-    """Returns the bits per byte of the test text, and its perplexity per word separated by white space."""
+    """Returns the bits per byte of the test text, and its perplexity per word separated by whitespace."""
     nats = -measured['log_p']
     return {
         'bits_per_byte': nats / math.log(2) / measured['bytes']['test'],

@@ -29,7 +29,7 @@ CORPORA = tuple(_CONFIGS)
 
 
 class Size(NamedTuple):
-    """The size of a file; white space separates words."""
+    """The size of a file; whitespace separates words."""
 
     words: int
     bytes: int

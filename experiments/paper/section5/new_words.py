@@ -118,7 +118,7 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
 
 
 def induced(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Extends the network by the words with these weights. Returns `measure` of the extended network."""
+    """Adds the words of the task to the network with the given weights. Returns `measure` of the extended network."""
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     return measure(grown, task.grown_tokens(), task)
 

@@ -49,7 +49,7 @@ class DaskCluster:
             BadInput: The address is invalid, or the scheduler does not answer.
         """
         self._address, self._flag = address, f'--scheduler={address}'
-        allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
+        allowed = 'must be the address tcp://HOST:PORT of a running `dask scheduler`'
         require(address.startswith('tcp://'), self._flag, ..., allowed)
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -34,7 +34,7 @@ except ImportError:
     raise BadInput('lm_eval', 'not installed: pip install "nplm-jax[evaluation]"') from None
 
 _MAX_TOKENS = 256  # default maximum length of a generated text
-_BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a line end in a generated text
+_BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a newline in a generated text
 
 
 @register_model('nplm')

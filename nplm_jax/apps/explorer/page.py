@@ -81,7 +81,7 @@ class ExplorerPage:
     def _build_next_words(self) -> None:
         hint = f'Click a word to append it. {RARE} represents every word outside the vocabulary.'
         if self.models.vocabulary.tokenizer.is_lossless:
-            hint = r'Click a token to append it. ␣ is a space, \n a line end, <0xE4> a byte of a character.'
+            hint = r'Click a token to append it. ␣ is a space, \n a newline, <0xE4> a byte of a character.'
         with parts.panel('Most likely next words', hint):
             keys = 'You can also press the key before a word. Esc leaves the text field; / returns to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')

@@ -6,7 +6,9 @@ CONFIGS = flags.DEFINE_string(
     'configs', None, 'Configs to compare, separated by semicolons, such as brown:mlp9;brown:lstm.'
 )
 SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point yielded by the config file's sweep().")
-GRID = flags.DEFINE_multi_string('grid', [], 'Values of a key, KEY=VALUE,VALUE,...; repeat the flag for more keys.')
+GRID = flags.DEFINE_multi_string(
+    'grid', [], 'Values of a key to compare, in the form KEY=VALUE,VALUE,...; repeat the flag for more keys.'
+)
 VECTORIZE = flags.DEFINE_boolean(
     'vectorize',
     False,
@@ -23,7 +25,7 @@ SEARCH = flags.DEFINE_integer('search', None, "Run trials of the config file's s
 STORAGE = flags.DEFINE_string(
     'storage',
     None,
-    'PostgreSQL URL for --search; default: $NPLM_STORAGE, or a SQLite file in --workdir if it is not set.',
+    'PostgreSQL URL for --search; default: $NPLM_STORAGE if set, otherwise a SQLite file in --workdir.',
 )
 
 

@@ -133,7 +133,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     keys = flatten(config)
     for overrides in all_overrides:
         has_keys = isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)
-        require(has_keys, flag, ..., f'{overrides!r}: a point must be a dictionary of keys')
+        require(has_keys, flag, ..., f'{overrides!r}: a point must be a dictionary from config keys to values')
         if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
             for key in overrides:
                 require_key(config, key, flag, key)

@@ -188,7 +188,7 @@ class FileTokenizer(Tokenizer):
         return (f'{token.removesuffix(library.affix)} ' if token.endswith(library.affix) else token).encode()
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
-        """See `Tokenizer.decode`. Boundary tokens become line ends."""
+        """See `Tokenizer.decode`. Boundary tokens become newlines."""
         lines: list[list[int]] = [[]]
         known = {**self.library.ids, RARE: self.library.ids.get(self.library.unknown)}
         for token in tokens:

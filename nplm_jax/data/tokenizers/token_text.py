@@ -16,9 +16,9 @@ class TokenSize(NamedTuple):
     """The size of a token in a text.
 
     Attributes:
-        characters: The number of characters, including the space or line end after the token unless that is a token
+        characters: The number of characters, including the space or newline after the token unless that is a token
             of its own.
-        utf8_bytes: The number of UTF-8 bytes, including the same space or line end.
+        utf8_bytes: The number of UTF-8 bytes, including the same space or newline.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
         words: The number of words, or parts of words, in the token. Tokenizers of other models may join several words.

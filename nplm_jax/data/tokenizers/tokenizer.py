@@ -28,11 +28,11 @@ class TextChunk(NamedTuple):
 
     Attributes:
         text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
-            at whitespace, preferably at line ends; words are never split.
+            at whitespace, preferably at newlines; words are never split.
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
-        keeps_empty: Whether two line ends follow each paragraph, including each empty paragraph.
+        keeps_empty: Whether two newlines follow each paragraph, including each empty paragraph.
     """
 
     text: str
@@ -52,7 +52,7 @@ class Tokenizer(Component, abc.ABC):
         kind: The name of the tokenizer, a value of `corpus.tokens`.
         boundary_tokens: Whether to put <text> before each text of a corpus and <p> before each paragraph. With
             corpus.paragraphs=eos, only <p> is added, after each line.
-        is_lossless: Whether every text can be tokenized and decoded exactly. Line ends are then ordinary tokens.
+        is_lossless: Whether every text can be tokenized and decoded exactly. Newlines are then ordinary tokens.
     """
 
     is_lossless: ClassVar[bool] = False
@@ -100,8 +100,8 @@ class Tokenizer(Component, abc.ABC):
         return None
 
     def utf8(self, token: str) -> bytes:
-        """Returns the UTF-8 bytes of a token in a text, including the implicit space or line end after the token."""
-        return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the line end of an empty line
+        """Returns the UTF-8 bytes of a token in a text, including the implicit space or newline after the token."""
+        return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the newline of an empty line
 
     def normalize(self, text: str) -> str:
         """Returns the text in Unicode's normal form NFC, in which it is tokenized."""
@@ -118,7 +118,7 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
-    """Raises BadInput if a token is empty or has a tab or line end, because a vocabulary file cannot contain it.
+    """Raises BadInput if a token is empty or has a tab or newline, because a vocabulary file cannot contain it.
 
     Args:
         kind: The kind of the tokenizer.
@@ -126,7 +126,7 @@ def check_tokens(kind: str, tokens: Iterable[str]) -> None:
     """
     for token in tokens:
         is_written = bool(token) and '\t' not in token and '\n' not in token
-        allowed = f'produces the token {token!r}; tokens must not be empty or contain tabs or line ends'
+        allowed = f'produces the token {token!r}; tokens must not be empty or contain tabs or newlines'
         require(is_written, 'corpus.tokens', kind, allowed)
 
 
@@ -140,7 +140,7 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 def count_characters(words: Iterable[str]) -> int:
     """Returns the number of characters in the text that consists of the given words.
 
-    The space or line end after each word is included. <text> and <p> count as one character, the line end of an empty
+    The space or newline after each word is included. <text> and <p> count as one character, the newline of an empty
     line.
 
     Examples:
