@@ -35,7 +35,9 @@ PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, fr
 SCHEDULER = flags.DEFINE_string(
     'scheduler', None, 'Dask scheduler, such as tcp://HOST:8786, for large texts; default: use only this machine.'
 )
-HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds without a response until a process is considered lost.', 5)
+HEARTBEAT = flags.DEFINE_integer(
+    'heartbeat', 10, 'Seconds without a response after which a process is considered lost.', 5
+)
 
 
 class Extension(Protocol):

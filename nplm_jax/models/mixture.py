@@ -244,7 +244,7 @@ def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndar
     """
     weights_1xM = np.array([weights], np.float64)
     close = bool((weights_1xM >= 0).all() and abs(weights_1xM.sum() - 1) <= ROUNDING * len(weights) + 1e-9)
-    require(close, key, value, 'must each be 0 or more, and sum to one (up to rounding to two decimals)')
+    require(close, key, value, 'must be non-negative and sum to one, up to rounding to two decimal places')
     return weights_1xM / weights_1xM.sum()
 
 

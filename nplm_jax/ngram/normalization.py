@@ -1,7 +1,7 @@
 """Normalization of back-off models with given n-gram probabilities.
 
-The back-off weight of a context h is b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w
-runs over the words that follow h in the table. For p and P, see `nplm_jax.ngram.backoff`.
+The back-off weight of a context h is b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)). The
+sums are over the words w that follow h in the table. For p and P, see `nplm_jax.ngram.backoff`.
 """
 
 from collections.abc import Sequence

@@ -177,7 +177,7 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the content of corpus.json, the record of the run's text. Raises BadInput if it is damaged."""
     record = read_json(folder / CORPUS)
     code = record.setdefault('code', {})
-    require(isinstance(code, dict), str(folder / CORPUS), code, 'is damaged: code must map keys to digests')
+    require(isinstance(code, dict), str(folder / CORPUS), ..., 'the file is damaged: `code` must map keys to digests')
     return record
 
 

@@ -4,7 +4,7 @@
     python -m experiments.cost.accelerator.compile --show      prints the table of the committed results
 
 --rows=mlp1,default --topologies=v5e-2x2,H100 compiles only these, and --until=12:30 starts nothing after that time.
-Requires the packages of experiments/cost/accelerator/requirements.txt. README.md describes the columns.
+Requires the packages listed in experiments/cost/accelerator/requirements.txt. README.md describes the columns.
 """
 
 from __future__ import annotations

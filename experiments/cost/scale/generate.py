@@ -114,7 +114,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument('words', type=study.positive(int), help='number of words')
     parser.add_argument('file', type=pathlib.Path, help='text file to write')
-    parser.add_argument('--seed', type=int, default=SEED, help='random seed of the text')
+    parser.add_argument('--seed', type=int, default=SEED, help='random seed for generating the text')
 
 
 def main(flags: study.Flags) -> None:

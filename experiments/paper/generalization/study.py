@@ -229,7 +229,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Measures the sizes unless only the table is requested, and prints the table."""
+    """Measures the models at each training size unless --counts or --figure is set, and prints the table."""
     if not (flags.counts or flags.figure):
         process.set_up_process()
         folder = flags.output

@@ -30,7 +30,7 @@ class Task:
         full: The corpus with all words; as in `left_out`, the vocabulary has the counts of the training split.
         left_out: The corpus in which the words are <rare>.
         ids_W: The ids of the words in `full`.
-        shown_WxK: The positions of the first occurrences of each word in the training split.
+        shown_WxK: The positions of the first K occurrences of each word in the training split.
         later_words_B: The index of the word at each occurrence after the training split.
         later_positions_B: The positions of these occurrences.
     """

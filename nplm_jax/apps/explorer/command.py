@@ -44,7 +44,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Loads the models and serves the page until Ctrl-C."""
-    require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
+    require(0 <= flags.port < 2**16, '--port', flags.port, 'must be between 0 and 65535')
     mixed = 'cannot be used with --tour, which does not mix models'
     require(not (flags.tour and flags.weights), '--weights', flags.weights, mixed)
     if flags.output:

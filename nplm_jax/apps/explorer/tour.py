@@ -98,14 +98,15 @@ class Tour:
         """
         paths = [catalog.expand_run(folder) for folder in folders]
         families = [workdir.read_settings(path).model.name for path in paths]
-        allowed = f'must be one run with model.family={FAMILY}, and optionally one n-gram run'
+        allowed = f'must be one run with model.family={FAMILY} and, optionally, one n-gram run'
         require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
         place = families.index(FAMILY)
         models = load_models(folders, finished=False)
         network = models.models[place]
         assert isinstance(network, NeuralLanguageModel)
         others = [pair for i, pair in enumerate(zip(models.names, models.models)) if i != place]
-        require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
+        is_ngram = not any(isinstance(model, NeuralLanguageModel) for _, model in others)
+        require(is_ngram, '--tour', ','.join(families), allowed)
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
         require(scores_words, 'output.kind', kind, 'must have one score per word for --tour')

@@ -41,7 +41,7 @@ def define(parser: Parser) -> None:
     parser.add_model_flags(mixed=False)
     parser.add_argument('--words', default='', help='words for which to print neighbours; default: frequent words')
     parser.add_switch('--maps', 'draw maps of the features')
-    parser.add_switch('--export', 'export the features to word2vec and TensorBoard')
+    parser.add_switch('--export', 'export the features in word2vec and TensorBoard formats')
     folder = 'folder to write the files to; default: the current folder'
     parser.add_argument('-o', '--output', default='', metavar='DIR', help=folder)
     parser.add_overwrite('export', 'maps')
