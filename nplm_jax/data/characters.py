@@ -34,7 +34,7 @@ def is_word(word: str) -> bool:
 
 def check_word(word: str) -> None:
     """Raises BadInput unless a word can be spelled; see `is_word`."""
-    require(is_word(word), 'word', word, 'must be one or more characters, without whitespace or unpaired surrogates')
+    require(is_word(word), 'word', word, 'must not be empty or contain whitespace or unpaired surrogates')
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:

@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.names import require_one_of
 
-_TEXT_PATH = 'must be a UTF-8 text file or a folder of such files'
+_TEXT_PATH = 'must be a UTF-8 text file or a folder of UTF-8 text files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
 
@@ -83,7 +83,9 @@ def check_settings(settings: CorpusSettings) -> None:
     if settings.name in (*_WITH_EOS, 'sentences'):
         check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
-        problem = 'reads one sentence per line; needs corpus.name=text with corpus.paragraphs=lines or auto'
+        problem = (
+            'requires corpus.name=text and corpus.paragraphs=lines or auto, because lmplz reads one sentence per line'
+        )
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
         require(is_read, 'corpus.tokens', 'lmplz', problem)
 
@@ -98,8 +100,8 @@ def _check_eos(settings: CorpusSettings) -> None:
         'context': (settings.context, ('auto', 'stream')),
     }
     for key, (value, allowed) in needs.items():
-        needed = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
-        problem = f'{needed}; or set --config.corpus.paragraphs=auto'
+        needed = f'requires corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
+        problem = f'{needed}; otherwise, set --config.corpus.paragraphs=auto'
         require(value in allowed, 'corpus.paragraphs', 'eos', problem)
 
 
@@ -211,7 +213,7 @@ def _wikitext103_sources(settings: CorpusSettings) -> list[TextSource]:
 def _ap_news_sources(settings: CorpusSettings) -> list[TextSource]:
     """Finds the text in a folder. The keys in configs/ap_news.py define the paper's preparation."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
-    allowed = 'must be a folder of text files of AP News, which this package does not provide'
+    allowed = 'must be a folder of AP News text files, which this package does not provide'
     require(is_folder, 'corpus.path', settings.path, allowed)
     return _text_sources(settings)
 
@@ -232,8 +234,8 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
     fault = next(filter(None, (formats.find_fault(text) for part in texts for text in part)), '')
-    allowed = 'must return texts (a list of str), or {"train": texts, "valid": texts, "test": texts}'
-    require(are_texts and not fault, 'corpus.name', settings.name, f'a text is {fault}' if are_texts else allowed)
+    allowed = 'must return a list of strings or a dict that maps train, valid and test to lists of strings'
+    require(are_texts and not fault, 'corpus.name', settings.name, f'a text {fault}' if are_texts else allowed)
     return list(map(_of_texts, texts))
 
 

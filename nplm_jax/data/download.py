@@ -92,7 +92,8 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(
-            origin, f'damaged or not {description} ({len(data):,} bytes, wrong SHA-256); delete the file and retry'
+            origin,
+            f'the file is damaged or is not {description} ({len(data):,} bytes, wrong SHA-256); delete it and retry',
         )
     return data
 
@@ -226,7 +227,9 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
             folder = zipfile.Path(source, f'{package.name}/')
         files = {name: (folder / name).read_bytes() for name in package.files}
     except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(origin, f'damaged or not {package.title} ({error}); delete the file and retry') from None
+        raise BadInput(
+            origin, f'the file is damaged or is not {package.title} ({error}); delete the file and retry'
+        ) from None
     return verify_files(package, files, origin)
 
 

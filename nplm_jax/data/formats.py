@@ -21,7 +21,7 @@ _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x
 COMPRESSED = tuple(_MAGIC.values())  # usual file suffixes
 _MAX_LINE_BYTES = 2**28  # maximum size of a line of .jsonl
 _ROWS = 256  # rows of .parquet per read
-_INSTALL = 'pip install "nplm-jax[corpora]"'
+_INSTALL = 'run `pip install "nplm-jax[corpora]"`'
 
 
 def stem(path: pathlib.Path) -> str:
@@ -71,9 +71,9 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
             content, errors = io.BufferedReader(lzma.LZMAFile(opened)), (lzma.LZMAError,)
         yield content
     except EOFError:
-        raise BadInput(name, 'truncated') from None
+        raise BadInput(name, 'the file is truncated') from None
     except errors as error:
-        raise BadInput(name, f'damaged or not a {compression} file ({error})') from None
+        raise BadInput(name, f'the file is damaged or is not a {compression} file ({error})') from None
 
 
 @contextlib.contextmanager
@@ -131,17 +131,17 @@ def read_json_rows(
             return
         where = f'{file}:{number}'
         if len(line) > _MAX_LINE_BYTES:
-            raise BadInput(where, f'must be one JSON object per line, with at most {_MAX_LINE_BYTES:,} bytes')
+            raise BadInput(where, f'must be a JSON object of at most {_MAX_LINE_BYTES:,} bytes on a single line')
         line = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b'').strip()
         try:
             row = json.loads(line.decode()) if line else {column: None}
         except (ValueError, RecursionError) as error:  # Python limits the digits of an integer and the depth of nesting
-            raise BadInput(where, f'not JSON in UTF-8 ({getattr(error, "msg", error)})') from None
+            raise BadInput(where, f'must be JSON encoded in UTF-8 ({getattr(error, "msg", error)})') from None
         if not isinstance(row, dict):
-            raise BadInput(where, 'not a JSON object')
+            raise BadInput(where, 'must be a JSON object')
         _check_column(where, column, row)
         if new_column and new_column in row:
-            raise BadInput(where, f'already has a column {new_column!r}')
+            raise BadInput(where, f'already has a column named {new_column!r}')
         if fault := find_fault(row[column]):
             raise BadInput(f'{where}, column {column!r}', fault)
         yield line, row[column] or ''
@@ -181,7 +181,7 @@ def read_batches(
             schema = batches.schema
         _check_column(name, column, schema.names)
         if new_column and new_column in schema.names:
-            raise BadInput(name, f'already has a column {new_column!r}')
+            raise BadInput(name, f'already has a column named {new_column!r}')
         if all_columns:
             yield pyarrow.RecordBatch.from_pylist([], schema), []
         for batch in batches:
@@ -193,9 +193,9 @@ def read_batches(
                 texts.append(text or '')
             yield batch, texts
     except UnicodeDecodeError:
-        raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}', 'not UTF-8 text') from None
+        raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}', 'must be UTF-8 text') from None
     except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
-        raise BadInput(name, f'damaged or not a {kind} file ({first_line(error)})') from None
+        raise BadInput(name, f'the file is damaged or is not a {kind} file ({first_line(error)})') from None
 
 
 def import_pyarrow(name: str) -> Any:
@@ -203,7 +203,7 @@ def import_pyarrow(name: str) -> Any:
     try:
         import pyarrow.parquet  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput(name, f'needs pyarrow: {_INSTALL}') from None
+        raise BadInput(name, f'requires pyarrow; {_INSTALL}') from None
     return pyarrow
 
 
@@ -211,13 +211,15 @@ def _import_zstd(name: str) -> Any:
     try:
         import backports.zstd  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput(name, f'needs backports.zstd: {_INSTALL}') from None
+        raise BadInput(name, f'requires backports.zstd; {_INSTALL}') from None
     return backports.zstd
 
 
 def _check_column(where: str, column: str, columns: Collection[str]) -> None:
     if column not in columns:
-        raise BadInput(where, f'has no column {column!r}; the columns are {", ".join(map(repr, columns)) or "none"}')
+        raise BadInput(
+            where, f'has no column named {column!r}; the columns are {", ".join(map(repr, columns)) or "none"}'
+        )
 
 
 def find_fault(text: Any) -> str:
@@ -227,5 +229,5 @@ def find_fault(text: Any) -> str:
     if not isinstance(text, str):
         return f'must be text, not {type(text).__name__}'
     if '\0' in text:
-        return f'binary, not text (NUL at character {text.index(chr(0)):,})'
-    return '' if is_unicode(text) else 'not valid Unicode'
+        return f'contains a NUL character at position {text.index(chr(0)):,}, so it is not text'
+    return '' if is_unicode(text) else 'contains an unpaired surrogate, which is not valid Unicode'

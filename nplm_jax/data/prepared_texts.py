@@ -117,7 +117,7 @@ def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: 
     digests = [sha256(str(file), file) for file in files]
     for path, earlier in zip(files, before):
         if earlier != facts(path):
-            raise BadInput(path, 'changed while it was being read; run the command again')
+            raise BadInput(path, 'was changed while it was being read; run the command again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
     made_from = {'code': code, 'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}

@@ -18,7 +18,7 @@ def check_default_sizes(settings: CorpusSettings) -> None:
     """Raises BadInput if a split size is set for a published corpus that has its own splits."""
     for key in ('train', 'valid', 'test'):
         value, default = getattr(settings, key), getattr(CorpusSettings, key)
-        allowed = f'must be {default:g}, the default: corpus.name={settings.name} has its own splits'
+        allowed = f'must be {default:g} (the default), because corpus.name={settings.name} has predefined splits'
         require(value == default, f'corpus.{key}', value, allowed)
 
 
@@ -54,7 +54,7 @@ def split_stream(
     num_words = len(stream.type_ids_L)
     for name, span in zip(('train', 'valid', 'test'), spans):
         if len(span) < 1:
-            raise BadInput(_sizes(settings), f'leave no {name} words; the corpus has {num_words:,} words')
+            raise BadInput(_sizes(settings), f'leave no words in the {name} split; the corpus has {num_words:,} words')
     return stream, spans
 
 
@@ -90,7 +90,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
     if not (settings.words and smallest):
         return list(lengths)
     least = -(-total // smallest)
-    allowed = f'must be 0 (all) or {least:,} to {total:,}, the number of words of the corpus'
+    allowed = f'must be 0 (all words) or between {least:,} and {total:,}, the number of words in the corpus'
     require(least <= settings.words <= total, 'corpus.words', settings.words, allowed)
     return [_scale(length, settings.words, total) for length in lengths]
 
@@ -114,7 +114,7 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     if not settings.test:
         ends[-1] = max(ends[-1], num_words)
     elif ends[-1] > num_words + 1:  # rounding three fractions adds at most one word
-        raise BadInput(_sizes(settings), f'add up to {ends[-1]:,} words; the corpus has only {num_words:,}')
+        raise BadInput(_sizes(settings), f'add up to {ends[-1]:,} words, but the corpus has only {num_words:,}')
     return [min(end, num_words) for end in ends]
 
 

@@ -20,8 +20,8 @@ MAX_OOV = 0.05  # share of unknown words above which comparing perplexities is u
 MIN_LINES = 10  # minimum number of lines to detect that each is a paragraph
 
 _CONSEQUENCE = (
-    'they are scored as one word, so compare the result only with models of the same vocabulary; check that language, '
-    'case and punctuation match the training text'
+    'they are scored as one word, so compare the result only with models that have the same vocabulary; check that '
+    'the language, case and punctuation match those of the training text'
 )
 _ADVICE = {  # keyed by the result of `limiting_key`
     'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
@@ -73,14 +73,14 @@ def describe_written(written: Mapping[str, int]) -> str:
 
     Examples:
         >>> describe_written({'<s>': 3, '</s>': 3, '<unk>': 1})
-        'warning: special tokens in the text: <s> (3 times), </s> (3 times) skipped; <unk> (once) read as <rare>'
+        'warning: the text has special tokens; skipped: <s> (3 times), </s> (3 times); read as <rare>: <unk> (once)'
     """
     kinds = []
     for tokens, meaning in ((SKIPPED, 'skipped'), (UNKNOWN, f'read as {RARE}')):
         counted = ((token, count) for token, count in written.items() if token in tokens)
         if names := ', '.join(f'{token} ({"once" if count == 1 else f"{count:,} times"})' for token, count in counted):
-            kinds.append(f'{names} {meaning}')
-    return f'warning: special tokens in the text: {"; ".join(kinds)}' if kinds else ''
+            kinds.append(f'{meaning}: {names}')
+    return f'warning: the text has special tokens; {"; ".join(kinds)}' if kinds else ''
 
 
 def whitespace_share(texts: Iterable[str]) -> float | None:
@@ -102,7 +102,7 @@ def describe_whitespace(texts: Iterable[str]) -> str:
         return ''
     return (
         f'warning: the text has almost no spaces ({share:.1%} of the characters); words are split at spaces and '
-        'punctuation, so whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
+        'punctuation, so each phrase becomes a single word; corpus.tokens=pieces and characters need no spaces'
     )
 
 
@@ -136,10 +136,10 @@ def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', set
             counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
             num_types = int((is_word_K & (counts_K > 0)).sum())
             path = getattr(settings, source.key.split()[0].removeprefix('corpus.'))
-            require(num_types > 0, source.key, path, 'contains no words; at least two distinct words are needed')
+            require(num_types > 0, source.key, path, 'contains no words; at least two distinct words are required')
             require(
                 num_types > 1,
                 source.key,
                 path,
-                'contains only one distinct word; at least two distinct words are needed',
+                'contains only one distinct word; at least two distinct words are required',
             )

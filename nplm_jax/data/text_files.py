@@ -65,14 +65,14 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
         files = [p for p in matches if p.is_file() and not p.is_symlink()]
         require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
-    require(os.path.exists(root), key, path, 'no such file or folder')
+    require(os.path.exists(root), key, path, 'the file or folder does not exist')
     if not os.path.isdir(root):
         return [root]
     if files := _find_dataset(key, root):
         return files
     regular = (p for p in root.rglob('*') if os.path.isfile(p) and not p.is_symlink())
     files = sorted(p for p in regular if not any(part.startswith('.') for part in p.relative_to(root).parts))
-    require(bool(files), key, path, 'this folder contains no files')
+    require(bool(files), key, path, 'the folder contains no files')
     return files
 
 
@@ -98,7 +98,7 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the .arrow files of a folder saved by `datasets`; an empty list for other folders."""
     if (root / 'dataset_dict.json').is_file():
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
-        message = f'this dataset has no split `train`; give the folder of one split: {" or ".join(splits)}'
+        message = f'the dataset has no split `train`; specify the folder of one split: {" or ".join(splits)}'
         require('train' in splits, key, str(root), message)
         root = root / 'train'
     state = root / 'state.json'
@@ -107,8 +107,8 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     try:
         files = [root / pathlib.Path(data_file['filename']).name for data_file in read_json(state)['_data_files']]
     except (KeyError, TypeError):
-        raise BadInput(state, 'must list the data files in the format of `datasets`') from None
-    require(bool(files), key, str(root), 'this dataset has no files')
+        raise BadInput(state, 'must list the data files in the format of the `datasets` library') from None
+    require(bool(files), key, str(root), 'the dataset contains no files')
     return files
 
 

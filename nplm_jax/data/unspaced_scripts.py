@@ -16,8 +16,8 @@ from nplm_jax.data.tokenizers.byte_level import to_bytes
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import require
 
-SEGMENT = 'segment this text and the training text into words, and train with corpus.tokens=whitespace'
-RECIPE = f'{SEGMENT}; or train with corpus.tokens=pieces or characters'
+SEGMENT = 'segment this text and the training text into words and train with corpus.tokens=whitespace'
+RECIPE = f'{SEGMENT}, or train with corpus.tokens=pieces or characters'
 _SEGMENT_THIS = 'segment this text into words separated by spaces'
 
 _SCRIPTS = ('Han', 'Hiragana', 'Katakana', 'Bopomofo', 'Yi', 'Thai', 'Lao', 'Khmer', 'Myanmar', 'Tibetan')
@@ -93,15 +93,15 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
         return ''
     if not vocabulary.tokenizer.is_lossless:
         if not has_spaces(vocabulary):
-            return f'warning: the training text has almost no spaces, so whole phrases are words: {RECIPE}'
+            return f'warning: the training text has almost no spaces, so each phrase is treated as one word; {RECIPE}'
         words = list(filter(_is_unspaced, itertools.chain(*map(str.split, texts))))
         unknown = sum(not all(token in vocabulary.ids for token in vocabulary.tokenize(word)) for word in words)
         if unknown <= len(words) / 2:
             return ''
-        return f'warning: {unknown:,} of {len(words):,} words in scripts without spaces are unknown: {RECIPE}'
+        return f'warning: {unknown:,} of {len(words):,} words in scripts without spaces are unknown; {RECIPE}'
     if _is_segmented(texts) or not has_spaces(vocabulary):
         return ''
-    return f'warning: this text has almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
+    return f'warning: this text has almost no spaces, but the training text was segmented; {_SEGMENT_THIS}'
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
@@ -116,7 +116,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     if warning := describe_text(vocabulary, list(map(' '.join, items))):
         return warning
     if text_checks.whitespace_share(map(' '.join, items)) is not None:
-        return f'warning: this text has almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
+        return f'warning: this text has almost no spaces, so each sentence is treated as one word; {_SEGMENT_THIS}'
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
         return ''
@@ -128,8 +128,8 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     crossed = sum(tokens != whole for tokens, whole in zip(cut, wholes))
     if not crossed:
         return ''
-    found = f'in {crossed:,} of {len(items):,} items, tokens cross word boundaries and surprisal is too high'
-    return f'warning: {found}: {SEGMENT}'
+    found = f'tokens cross word boundaries in {crossed:,} of {len(items):,} items, so the surprisal is too high'
+    return f'warning: {found}; {SEGMENT}'
 
 
 def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
@@ -144,7 +144,7 @@ def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
         return
     words = [word for word in itertools.chain(*map(vocabulary.tokenize, texts)) if _LETTER.search(word)]
     known = not words or any(word in vocabulary.ids for word in words)
-    require(known, key, texts[0], f'no word is in the vocabulary: {RECIPE}')
+    require(known, key, texts[0], f'must contain at least one word of the vocabulary; {RECIPE}')
 
 
 def _is_segmented(texts: Sequence[str]) -> bool:

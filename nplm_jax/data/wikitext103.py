@@ -27,7 +27,7 @@ FILES = {
     'valid': 'c326ac59dc587676d58c422eb8a03e119582f92b',
     'test': '8a5befc548865cec54ed4273cf87dbbad60d1e47',
 }
-_EXPECTED = 'give wikitext-103-v1.zip, or the folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens'
+_EXPECTED = 'must be wikitext-103-v1.zip or a folder with wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens'
 
 
 def find(path: str) -> list[pathlib.Path]:
@@ -48,7 +48,7 @@ def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
-            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (wrong SHA-1)')
+            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or not the original file')
     yield from chunks(path, 'train', eos)
 
 
@@ -87,7 +87,5 @@ def _find(path: str) -> pathlib.Path:
     if path and root.is_file():
         return root
     folders = [folder for folder in (root, root / 'wikitext-103') if (folder / 'wiki.train.tokens').is_file()]
-    require(
-        bool(path and folders), 'corpus.path', path, f'no such file, or a folder without wiki.train.tokens; {_EXPECTED}'
-    )
+    require(bool(path and folders), 'corpus.path', path, _EXPECTED)
     return folders[0]

@@ -113,13 +113,13 @@ def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[TextChunk]
 def find(path: str) -> list[pathlib.Path]:
     """Returns the three files in the user's folder, ignoring links. Raises BadInput if one is missing."""
     folder = expand('corpus.path', path)
-    message = 'no such folder; give one with train.txt, valid.txt and test.txt'
+    message = 'must be a folder that contains train.txt, valid.txt and test.txt'
     require(os.path.isdir(folder), 'corpus.path', path, message)
     found = []
     for split in FILES:
         names = (f'{split}.txt', f'wiki.{split}.tokens')
         files = [folder / n for n in names if os.path.isfile(folder / n) and not (folder / n).is_symlink()]
-        require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links are ignored)')
+        require(bool(files), 'corpus.path', path, f'the folder must contain {" or ".join(names)} (links are ignored)')
         found.append(files[0])
     return found
 

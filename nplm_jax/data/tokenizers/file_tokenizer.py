@@ -120,11 +120,14 @@ class FileTokenizer(Tokenizer):
         content = decode(f'{_KEY}={self.name!r}', data) if is_json else base64.b64encode(data).decode()
         made = dataclasses.replace(self, kind=kind, rules=(content,))
         library = made.library
-        num_tokens, shows = len(library.ids), 'its decoder must show where words begin:'
+        num_tokens = len(library.ids)
         require(
-            2 < num_tokens <= MAX_TOKENS, _KEY, self.name, f'has {num_tokens:,} tokens; must have 3 to {MAX_TOKENS:,}'
+            2 < num_tokens <= MAX_TOKENS,
+            _KEY,
+            self.name,
+            f'must have between 3 and {MAX_TOKENS:,} tokens, not {num_tokens:,}',
         )
-        allowed = f'{shows} {_BYTES}, {_SPACES}, {_PREFIX} or {_SUFFIX}; or its model must be {_WORDS}'
+        allowed = f'must have the decoder {_BYTES}, {_SPACES}, {_PREFIX} or {_SUFFIX}, or the model {_WORDS}'
         require(bool(library.marking), _KEY, self.name, allowed)
         check_tokens(self.name, made.tokens)
         return made
@@ -145,7 +148,7 @@ class FileTokenizer(Tokenizer):
             raise
         except Exception as error:  # noqa: BLE001 (the libraries document no exceptions)
             form = 'Hugging Face tokenizer.json file' if is_json else 'SentencePiece model'
-            raise BadInput(_KEY, f'is not a {form} ({first_line(error)})', value=name) from None
+            raise BadInput(_KEY, f'is not a valid {form} ({first_line(error)})', value=name) from None
 
     @functools.cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -208,7 +211,11 @@ class FileTokenizer(Tokenizer):
             BadInput: The tokenizer is a SentencePiece model.
         """
         if not isinstance(self.library, HuggingFace):
-            raise BadInput('--to', 'cannot write a SentencePiece model as tokenizer.json', value='hf')
+            raise BadInput(
+                '--to',
+                'is not supported for SentencePiece models, which cannot be written as tokenizer.json',
+                value='hf',
+            )
         values = json.loads(json.dumps(self.library.values))
         model = values['model']
         if model.get('type') == 'Unigram':

@@ -83,7 +83,7 @@ class PieceTokenizer(ByteTokenizer):
         model = json.loads(learner.to_str())['model']
         model = model if self.piece_model == 'bpe' else _without_chance(model)
         learned = dataclasses.replace(self, rules=self.rules_of(model))
-        allowed = f'must be at most {len(learned.tokens):,}, the number of different pieces in the training texts'
+        allowed = f'must be at most {len(learned.tokens):,}, the number of distinct pieces in the training texts'
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned
 

@@ -47,7 +47,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
-            raise BadInput(name, f'{key}={value!r} is not a rule of {kind} tokenizers')
+            raise BadInput(name, f'{key}={value!r} is not a valid setting for a tokenizer of kind {kind}')
     return made(**rules)
 
 
@@ -82,5 +82,5 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BadInput(folder / RULES_FILE, f'does not describe a tokenizer of kind {tokenizer.kind}') from None
     if not is_same:
-        raise BadInput(folder / RULES_FILE, "has tokens that differ from the run's vocabulary")
+        raise BadInput(folder / RULES_FILE, "must contain the same tokens as the run's vocabulary")
     return tokenizer

@@ -226,7 +226,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
         BadInput: The options do not apply to this tokenizer.
     """
     if not isinstance(tokenizer, WordTokenizer):
-        problem = f'does not apply to a model of corpus.tokens={tokenizer.kind}'
+        problem = f'cannot be used with a model that was trained with corpus.tokens={tokenizer.kind}'
         require(not tokens, 'tokens', tokens, problem)
         require(hyphens == 'keep', 'hyphens', hyphens, problem)
         return tokenizer

@@ -95,13 +95,17 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
         (SEGMENTED, SENTENCE, ''),
         (SEGMENTED, 'The dog sleeps', ''),
         (SEGMENTED, '那只猫 猫', ''),  # one of the two is unknown
-        (SEGMENTED, '那只猫', '1 of 1 words in scripts without spaces are unknown: segment'),
-        (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no spaces, so whole phrases are words'),
+        (SEGMENTED, '那只猫', '1 of 1 words in scripts without spaces are unknown; segment'),
+        (
+            PHRASES,
+            '那只猫喜欢一个老师。',
+            'the training text has almost no spaces, so each phrase is treated as one word',
+        ),
         (count(SENTENCE), SENTENCE, ''),
         (count(SENTENCE), '猫', ''),
         (count(SENTENCE), '那只猫喜欢一个老师。', 'this text has almost no spaces, but the training text was'),
         (count(SENTENCE.replace(' ', '')), '那只猫喜欢一个老师。', ''),
-        (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words in scripts without spaces are unknown: segment'),
+        (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words in scripts without spaces are unknown; segment'),
     ],
 )
 def test_a_text_that_is_cut_otherwise_than_the_training_text_gets_a_warning(vocabulary, text, warning):
