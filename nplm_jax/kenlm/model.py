@@ -102,7 +102,9 @@ class Model:
         sources = [path] if isinstance(path, Source) else items(path)
         is_one = len(sources) == 1
         are_sources = bool(sources) and all(isinstance(source, Source) for source in sources)
-        allowed = 'must be the path of an ARPA file or a run, a model loaded by nplm_jax.load, or a list of these'
+        allowed = (
+            'must be the path of an ARPA file or a run, a model loaded by nplm_jax.load, or a list of paths and models'
+        )
         require(are_sources, 'path', path, allowed)
         self._names = [os.path.abspath(_find(source)) for source in sources]
         self._weights = weights
@@ -248,7 +250,7 @@ class Model:
             return self._reader.null
         if state._reader is self._reader:
             return state._context
-        raise BadInput('state', 'belongs to another model; must be a state of this model', value=state)
+        raise BadInput('state', 'must be a state of this model, not of another model', value=state)
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context
@@ -273,7 +275,7 @@ def _find(path: Source) -> pathlib.Path:
         return path.folder or pathlib.Path(path.settings.name)
     file = expand('path', os.fsdecode(path))
     found = file if file.exists() else catalog.expand_run(file)
-    require(found.exists(), 'path', str(file), 'no such ARPA file or run')
+    require(found.exists(), 'path', str(file), 'the ARPA file or run does not exist')
     return found
 
 

@@ -85,12 +85,12 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
     ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
     words = [*ids[0]]
     for name, ids_of_words in zip(names, ids):
-        problem = f'its {len(ids_of_words):,} words differ from the {len(words):,} words of {names[0]}; see nplm import'
-        require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
+        problem = f'its {len(ids_of_words):,} words must be the same as the {len(words):,} words of {names[0]}; use'
+        require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} `nplm import --vocabulary`')
     cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
     for name, tokenizer, _ in cutters:
         differs = difference(tokenizer, cutters[0][1], cutters[0][0])
-        require(not differs, 'path', name, f'{differs}; only models with the same words and tokenizer can be mixed')
+        require(not differs, 'path', name, f'{differs}; mixed models must have the same vocabulary and tokenizer')
     split = cutters[0][2] if cutters else parts[0].split
     shared = cutters[0][1] if cutters else None
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])

@@ -75,7 +75,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8, offset=8 + size)
             return {name: _array(data, **entry) for name, entry in header.items()}, metadata
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
-            what = 'damaged (wrong checksum or malformed header)'
+            what = 'the file is damaged (wrong checksum or malformed header)'
             raise BadInput(path, f'{what}; delete the file to estimate the model again') from None
 
 

@@ -40,7 +40,7 @@ FIELD = re.compile(r'[^ \t\n\r]+')  # as in KenLM's ARPA reader; KenLM splits te
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes parsed at once
-_IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
+_IN_SECTION = 'a log10 probability, {} words and a log10 back-off weight, or the next section'
 
 
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
@@ -55,7 +55,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
         raise BadInput(path, problem)
     sentence_marks.check_words(str(path), vocabulary)
     if (spaced := next((word for word in vocabulary.words if not FIELD.fullmatch(word)), None)) is not None:
-        raise BadInput(path, f'the vocabulary contains {spaced!r}; words of ARPA files cannot contain whitespace')
+        raise BadInput(path, f'the vocabulary contains {spaced!r}; words in ARPA files cannot contain whitespace')
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 
@@ -125,7 +125,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
         if len(repeated):
             i = repeated[rows[repeated].argmin()]  # the first in the file
-            raise BadInput(f'{path}:{lines[rows[i]]}', 'the n-gram occurs twice')
+            raise BadInput(f'{path}:{lines[rows[i]]}', 'the n-gram must occur only once')
         keys.append(packed)
         log_p.append(_log10_to_nats(log_p_I, zero)[rows])
         log_b.append(_log10_to_nats(log_b_I, zero)[rows])
@@ -192,11 +192,11 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
             else:
                 header = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
                 expected = _IN_SECTION.format(order) if order else header
-                raise BadInput(f'{path}:{number}', f'not an ARPA file: expected {expected}')
+                raise BadInput(f'{path}:{number}', f'the file is not an ARPA file: expected {expected}')
         if order:
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
-    raise BadInput(f'{path}:{number}', 'not an ARPA file, or truncated: has no line \\end\\')
+    raise BadInput(f'{path}:{number}', 'the file is truncated or is not an ARPA file: the line \\end\\ is missing')
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -232,9 +232,9 @@ def _encode(
     limits = 'must be 0 or absent at the highest order' if is_longest else f'must be finite and at most {-_ZERO:g}'
     is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
     for is_bad, problem in (
-        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # positive or NaN
-        (~is_allowed, 'log10 back-off weight {0}: ' + limits),
-        ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
+        (~(log_p_I <= 0), f'the file is not an ARPA file: expected {_IN_SECTION.format(order)}'),  # positive or NaN
+        (~is_allowed, 'the log10 back-off weight {0} ' + limits),
+        ((ids_KxI < 0).any(0), 'the n-gram {1!r} contains a word that has no 1-gram'),
     ):
         if is_bad.any():
             row = int(is_bad.argmax())

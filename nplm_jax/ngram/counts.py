@@ -214,10 +214,13 @@ def count(
             keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput('n', f'must be 1 or more, with at least one word to count, not {len(span)} words', value=n)
+        raise BadInput('n', f'must be 1 or more, and the span of {len(span)} words must not be empty', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
-        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack into 64 bits')
+        raise BadInput(
+            f'{num_words:,} words and a vocabulary of {vocabulary_size:,}',
+            'are too many for n-grams packed into 64 bits',
+        )
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)
     unigrams = bincount(words_L[n - 1 :], vocabulary_size).astype(dtype)
@@ -273,7 +276,7 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """
     words = np.asarray(words, np.int64)
     if words.size and not (words.min() >= 0 and words.max() < vocabulary_size):
-        allowed = f'must be 0 to {vocabulary_size - 1:,}, because the vocabulary has {vocabulary_size:,} words'
+        allowed = f'must be between 0 and {vocabulary_size - 1:,}, because the vocabulary has {vocabulary_size:,} words'
         raise BadInput(f'word ids {words.min()} to {words.max()}', allowed)
     return words
 

@@ -60,7 +60,7 @@ def prune(
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
-            problem = 'requires probabilities that sum to one; in a model with a limited vocabulary, they do not'
+            problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
@@ -69,7 +69,7 @@ def prune(
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
-        problem = f'must be smaller: it leaves no n-gram of order {k}'
+        problem = f'must be smaller, because this value removes all n-grams of order {k}'
         require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)

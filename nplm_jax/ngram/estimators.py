@@ -47,7 +47,7 @@ class Estimator(Component, abc.ABC):
 
     def check(self) -> None:
         """See `Component.check`. Rejects orders above 100."""
-        require(self.n <= 100, 'model.n', self.n, 'must be 100 or less for a count-based model')
+        require(self.n <= 100, 'model.n', self.n, 'must be at most 100 for a count-based model')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class Imported(Estimator):
 
     def check(self) -> None:
         """Raises BadInput, because an imported model cannot be estimated."""
-        problem = 'cannot be estimated from text; `nplm import` creates these models'
+        problem = 'cannot be estimated from text; use `nplm import` to import an ARPA file'
         raise BadInput('model.family', problem, value=self.name)
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:

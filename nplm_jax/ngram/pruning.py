@@ -25,7 +25,7 @@ def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
     """
     numbers = tuple(int(x) for x in text.split() if x.isascii() and x.isdigit())
     is_valid = 1 <= len(numbers) == len(text.split()) <= n and numbers[0] == 0 and list(numbers) == sorted(numbers)
-    allowed = f"must be 1 to {n} numbers, one per order, that begin with 0 and do not decrease, such as '0 0 1'"
+    allowed = f"must be 1 to {n} non-decreasing integers, one per order, starting with 0, such as '0 0 1'"
     require(is_valid and numbers[-1] < 2**31, key, text, allowed)
     return (*numbers, *(numbers[-1] for _ in range(n - len(numbers))))
 
@@ -49,7 +49,9 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
     value = ' '.join(map(str, thresholds))
-    require(not emptied, 'model.prune', value, f'removes all n-grams of order {emptied}; must be smaller')
+    require(
+        not emptied, 'model.prune', value, f'must be smaller, because this value removes all n-grams of order {emptied}'
+    )
     return is_kept
 
 

@@ -82,7 +82,7 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     if END not in vocabulary.ids:
         return model, vocabulary
     if PARAGRAPH_BOUNDARY in vocabulary.ids:
-        raise BadInput(path, f'contains {PARAGRAPH_BOUNDARY} and {END}, which would become the same word')
+        raise BadInput(path, f'must not contain both {PARAGRAPH_BOUNDARY} and {END}, which would become the same word')
     words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
     merged = Vocabulary(words, (0,) * len(words))
     if BEGIN not in vocabulary.ids:
@@ -216,5 +216,7 @@ def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) ->
     for k in range(2, table.n + 1):
         last_words = table.keys[k - 1] % table.vocabulary_size
         if (last_words == begin).any() or np.isin(table.prefixes(k), ends).any():
-            raise BadInput(path, f'cannot merge {BEGIN} and {END}: {BEGIN} ends a {k}-gram, or {END} precedes a word')
+            raise BadInput(
+                path, f'cannot merge {BEGIN} and {END}, because {BEGIN} ends a {k}-gram or {END} precedes a word'
+            )
         ends = np.flatnonzero(last_words == end)

@@ -51,8 +51,10 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
         model = _build(parse_json(path, metadata[_STRUCTURE]), arrays)
         size = _check_model(model)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise BadInput(path, f'damaged: the arrays do not form a model ({first_line(error)[:200]})') from None
-    expected = f'must be {vocabulary_size} words, as in the vocabulary of the run'
+        raise BadInput(
+            path, f'the file is damaged: the arrays do not form a model ({first_line(error)[:200]})'
+        ) from None
+    expected = f"must be {vocabulary_size}, the size of the run's vocabulary"
     require(size == vocabulary_size, str(path), size, expected)
     return model
 

@@ -21,7 +21,7 @@ def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     Raises:
         BadInput: delta is negative.
     """
-    require(delta >= 0, 'delta', delta, 'must be 0 (maximum likelihood) or more')
+    require(delta >= 0, 'delta', delta, 'must be non-negative; 0 gives the maximum-likelihood estimate')
     size, n = counts.table.vocabulary_size, counts.table.n
     # The model is uniform below order n; the back-off weights between these orders are one.
     log_p = [np.full(counts.table.size(k), -np.log(size)) for k in range(1, n + 1)]

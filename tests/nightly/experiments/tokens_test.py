@@ -31,7 +31,7 @@ def small(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.filterwarnings('ignore:too little text')
+@pytest.mark.filterwarnings('ignore:the text is too short')
 @pytest.mark.parametrize('system', [study.WORDS, 'bpe_2048', 'bytes'])
 def test_bits_are_those_of_all_bytes_of_the_test_text(small, system):
     run = Run('one_minute', 'brown', system, 1)

@@ -200,7 +200,7 @@ def test_probabilities_that_do_not_sum_to_one_are_refused(lm, tmp_path, nplm_com
     with pytest.raises(SystemExit):
         cli.main(['prune', str(limited), '--entropy=1e-9', f'--output={output}'])
     message = (
-        '--entropy=1e-09: requires probabilities that sum to one; in a model with a limited vocabulary, they do not'
+        '--entropy=1e-09: requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
     )
     assert lines()[1] == [message] and not output.exists()
 

@@ -26,7 +26,7 @@ from nplm_jax.runs import experiment, spelling
 from nplm_jax.utils.errors import BadInput
 
 # Three sentences are too little text for estimating discounts.
-pytestmark = pytest.mark.filterwarnings('ignore:too little text')
+pytestmark = pytest.mark.filterwarnings('ignore:the text is too short')
 
 SHORT = {'train.epochs': 1, 'train.evaluate_every': 0}
 CHANGES = {
