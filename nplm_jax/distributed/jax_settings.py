@@ -63,7 +63,7 @@ def require_pinned() -> None:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
-        raise BadInput('JAX_PLATFORMS', f'not available ({first_line(error)})', value=platforms) from None
+        raise BadInput('JAX_PLATFORMS', f'is not available ({first_line(error)})', value=platforms) from None
 
 
 def _others() -> dict[str, Any]:

@@ -46,12 +46,10 @@ def make_sharding(
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    message = f'its product with parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
+    message = f'the product with parallel.model={model} must be at most {num_devices}, the number of devices{hint}'
     require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
-    message = (
-        f'its product with parallel.model={model} must be {num_devices}, the devices of the {num_processes} processes'
-    )
+    message = f'the product with parallel.model={model} must be {num_devices}, the number of devices of all processes'
     require(uses_all, 'parallel.data', data, message)
     num_shards = num_microbatches * (data * model if uses_sparse_updates else data)
     shares = 'the number of devices that share the batch'
@@ -59,12 +57,22 @@ def make_sharding(
         shares = f'train.accumulate={num_microbatches} times {shares}'
     allowed = f'must be a multiple of {num_shards}, {shares}'
     require(batch_size % num_shards == 0, 'train.batch_size', batch_size, allowed)
-    streams = f'{num_streams}, the number of streams (train.batch_size / model.bptt_length)'
-    allowed = f'{num_shards}, {shares}, must be a divisor of {streams}'
+    streams = f'the number of streams ({num_streams}), which is train.batch_size / model.bptt_length'
+    allowed = f'{shares} ({num_shards}) must be a divisor of {streams}'
     require(num_streams % num_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
-        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is only data-parallel')
-        require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
+        require(
+            model == 1,
+            'parallel.model',
+            model,
+            'must be 1 with parallel.mode=pmap, which supports only data parallelism',
+        )
+        require(
+            num_processes == 1,
+            'parallel.mode',
+            'pmap',
+            f'must be shard_map when training with {num_processes} processes',
+        )
     if data * model == 1:
         return ONE_DEVICE
     mesh = make_mesh(data, model, devices)

@@ -42,7 +42,9 @@ def beam(
         best_K = largest(log_p, width)
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
-            raise BadInput('beam', 'only the rare-word symbol can follow; set `rare` to allow this symbol', value=width)
+            raise BadInput(
+                'beam', 'only the rare-word symbol can be generated next; use rare=True to allow it', value=width
+            )
         rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
         ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]

@@ -48,7 +48,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
                     words[number] = word
     if any(number not in words for number in numbers):
         raise BadInput(
-            'spelling', f'{_MAX_ATTEMPTS} attempts produced only vocabulary words or words that are too long'
+            'spelling', f'all {_MAX_ATTEMPTS} attempts produced words that are too long or already in the vocabulary'
         )
     return [words[number] for number in numbers]
 

@@ -58,13 +58,13 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     require_one_of('method', method, MAPS)
     features_VxM = np.asarray(features_VxM)
     V, M = features_VxM.shape
-    require(V >= 4, 'words', V, 'must be four or more')
+    require(V >= 4, 'words', V, 'must be 4 or more')
     if M <= 2:
         return np.pad(features_VxM, ((0, 0), (0, 2 - M)))
     try:
         from sklearn import decomposition, manifold  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput('scikit-learn', 'not installed: pip install scikit-learn') from None
+        raise BadInput('scikit-learn', 'is not installed; run `pip install scikit-learn`') from None
     if method == 'pca':
         return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
     perplexity = min(30, (V - 1) / 3)
@@ -100,10 +100,12 @@ def write_word2vec(
 def checked_features(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
     """Returns the features as float32. Raises BadInput if a word has no row or contains whitespace."""
     features_VxM = np.asarray(features_VxM, np.float32)
-    allowed = f'must have {len(vocabulary)} rows, one per word'
+    allowed = f'must have {len(vocabulary)} rows, one for each word'
     require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, allowed)
     for word in vocabulary.words:
-        require(len(word.split()) == 1, 'word', word, 'contains whitespace, which word vector files do not support')
+        require(
+            len(word.split()) == 1, 'word', word, 'must not contain whitespace, which word vector files do not support'
+        )
     return features_VxM
 
 

@@ -45,12 +45,12 @@ class Choice:
 
     def __post_init__(self) -> None:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
-        allowed = 'must be 1e-6 or more and finite; for the most likely word, use top_k=1'
+        allowed = 'must be finite and at least 1e-6; to generate the most likely word, use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
         ok = self.top_k is None or self.top_k >= 1
         require(ok, 'top_k', self.top_k, 'must be 1 or more; omit top_k to sample from all words')
         ok = self.top_p is None or 0 < self.top_p <= 1
-        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit top_p to sample from all words')
+        require(ok, 'top_p', self.top_p, 'must be greater than 0 and at most 1; omit top_p to sample from all words')
 
 
 GREEDY = Choice(top_k=1)
@@ -103,7 +103,7 @@ def sample(
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
-    require(0 <= seed < 2**31, 'seed', seed, 'must be at least 0 and below 2**31')
+    require(0 <= seed < 2**31, 'seed', seed, 'must be non-negative and less than 2**31')
     jax_settings.require_pinned()
     model = model_of(model)
     num_blocks = -(-samples // BLOCK)

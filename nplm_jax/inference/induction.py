@@ -110,14 +110,14 @@ def induce(
     """
     check_loaded('run', run)
     words = [words] if isinstance(words, str) else list(words)
-    require(len(words) > 0, 'words', words, 'must be one or more new words')
+    require(len(words) > 0, 'words', words, 'must contain at least one new word')
     vocabulary = run.vocabulary
     network_model = check_model(run.model, vocabulary)
     seen = [find_occurrences(vocabulary, word, lines) for word in words]
     for word, occurrences in zip(words, seen):
-        require(word not in vocabulary.ids, 'word', word, 'is already in the vocabulary')
-        require(words.count(word) == 1, 'word', word, 'is repeated')
-        require(len(occurrences) > 0, 'word', word, f'does not occur in the {len(lines):,} lines')
+        require(word not in vocabulary.ids, 'word', word, 'must not already be in the vocabulary')
+        require(words.count(word) == 1, 'word', word, 'must not be repeated')
+        require(len(occurrences) > 0, 'word', word, f'must occur in at least one of the {len(lines):,} lines')
     counts_W = [(counts or {}).get(word, len(occurrences)) for word, occurrences in zip(words, seen)]
     for word, count in zip(words, counts_W):
         require(count > 0, f'counts[{word!r}]', count, 'must be 1 or more')
@@ -129,7 +129,9 @@ def induce(
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:
     """Returns the model. Raises BadInput unless it is a network over this vocabulary that supports new words."""
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput('model', 'must be a network; other models have no word features', value=type(model).__name__)
+        raise BadInput(
+            'model', 'must be a neural network; other models have no word features', value=type(model).__name__
+        )
     output = model.network.output
     allowed = 'does not support new words; use output.kind=full, sampled or nce'
     require(output.takes_new_words, 'output layer', type(output).__name__, allowed)

@@ -62,7 +62,7 @@ class LanguageModel(abc.ABC):
         if not isinstance(span, Span):
             part = slice(None) if span is None else span
             is_part = isinstance(part, slice) and part.step in (None, 1)
-            require(is_part, 'span', span, 'must be a Span or a slice without a step')
+            require(is_part, 'span', span, 'must be a Span or a slice with a step of 1')
             start, stop, _ = part.indices(len(tokens_T))
             span = Span(start, max(start, stop))
         is_inside = 0 <= span.start <= span.stop <= len(tokens_T)
@@ -175,9 +175,14 @@ def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
     ids = np.asarray(ids)
     if not ids.size:
         return
-    require(np.issubdtype(ids.dtype, np.integer), key, str(ids.dtype), 'must be integer word ids')
+    require(
+        np.issubdtype(ids.dtype, np.integer),
+        key,
+        str(ids.dtype),
+        'must be an integer dtype, because the values are word ids',
+    )
     if vocabulary_size is not None:
-        allowed = f'must be 0 to {vocabulary_size - 1:,}: the vocabulary has {vocabulary_size:,} words'
+        allowed = f'must be between 0 and {vocabulary_size - 1:,}, because the vocabulary has {vocabulary_size:,} words'
         for extreme in (int(ids.min()), int(ids.max())):
             require(0 <= extreme < vocabulary_size, key, extreme, allowed)
 

@@ -65,7 +65,7 @@ class Mixture(LanguageModel):
         check_models(models)
         shape, weights_QxM = (bins.num_bins, len(models)), np.asarray(weights_QxM, np.float64)
         fits = weights_QxM.shape == shape and (weights_QxM >= 0).all() and (abs(weights_QxM.sum(1) - 1) < 1e-6).all()
-        allowed = f'must be a matrix of shape {shape}, bins x models, whose rows are 0 or more and sum to one'
+        allowed = f'must be a matrix of shape {shape} (bins x models) with non-negative rows that sum to one'
         require(bool(fits), 'weights', weights_QxM.tolist(), allowed)
         self.vocabulary_size = next((m.vocabulary_size for m in models if m.vocabulary_size is not None), None)
         self.vocabulary = next((m.vocabulary for m in models if m.vocabulary is not None), None)
@@ -215,7 +215,7 @@ def check_models(models: Sequence[LanguageModel]) -> None:
         allowed = 'must be a language model, such as `nplm_jax.load(...).model`'
         require(isinstance(model, LanguageModel), f'models[{i}]', type(model).__name__, allowed)
     sizes = [model.vocabulary_size for model in models if model.vocabulary_size is not None]
-    require(len({*sizes}) < 2, 'models', sizes, 'must have the same vocabulary; the values are vocabulary sizes')
+    require(len({*sizes}) < 2, 'models', sizes, 'must have the same vocabulary; the list shows the vocabulary sizes')
     known = [(i, model.vocabulary) for i, model in enumerate(models) if model.vocabulary is not None]
     for i, vocabulary in known:
         difference = vocabulary.difference(known[0][1], f'models[{known[0][0]}]')

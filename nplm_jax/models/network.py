@@ -101,7 +101,7 @@ class Network:
         """
         R, shape = self.body.lookback if keys is None else self.body.layout.lookback, np.shape(ids_SxL)
         if len(shape) != 2 or shape[1] <= R:
-            allowed = f'must have shape (streams, words) with at least {R + 1} words, oldest first'
+            allowed = f'must have shape (streams, words) with at least {R + 1} words in reading order'
             raise BadInput(f'contexts of shape {shape}', allowed)
         state = self.body.start(shape[0]) if state is None else state
         e_SxLxM = params[EMBEDDING][ids_SxL] if e_SxLxM is None else e_SxLxM
@@ -132,7 +132,7 @@ class Network:
             per word. The NLL is exact or estimated, depending on the output layer.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
-        allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one per token after the lookback'
+        allowed = f'must be {(len(batch.ids_SxL), L - self.layout.lookback)}, one target per token after the lookback'
         require(len(batch.ids_SxL) == S and L - T == self.layout.lookback, 'targets of shape', (S, T), allowed)
         batch, params = batch.recent(self.body.layout.lookback), view.shared
         body = self.features(params, batch.ids_SxL, state, keys, batch.starts_SxL, view.contexts_SxLxM)

@@ -40,11 +40,11 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     References:
         The paper's equation 1, section 2.
     """
-    allowed = 'must be C_VxM and b_V, and either W_VxP, or H_KxP, d_K and U_VxK, or both'
+    allowed = 'must contain C_VxM and b_V, and also W_VxP, or H_KxP, d_K and U_VxK, or all four'
     is_papers = len(params) > 2 and params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
     require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
-        allowed = 'must be a matrix: batch x context words in reading order, the most recent word last'
+        allowed = 'must be a matrix with one context per row, in reading order'
         raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
@@ -90,7 +90,7 @@ class Window(Body):
 
     def check(self) -> None:
         """See `Component.check`. Rejects a network whose output does not depend on the context."""
-        message = 'must be 1 or more unless model.direct=True; otherwise the output does not depend on the context'
+        message = 'must be 1 or more with model.direct=False, because the output must depend on the context'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)
 
     @property

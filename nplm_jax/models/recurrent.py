@@ -57,7 +57,9 @@ class Recurrent(StreamBody):
     def check(self) -> None:
         """See `Component.check`. Also rejects a slowness penalty with segments of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
-        require(can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more with model.slowness_penalty')
+        require(
+            can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more if model.slowness_penalty is positive'
+        )
         super().check()
 
     @property

@@ -32,7 +32,7 @@ class WindowLstm(Lstm):
     def check(self) -> None:
         """See `Component.check`. Also rejects a window longer than a training segment."""
         longest = self.bptt_length + 1
-        allowed = f'must be 3 to model.bptt_length + 1 = {longest} for model.family=window_lstm'
+        allowed = f'must be between 3 and model.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)
         super().check()
 

@@ -57,5 +57,5 @@ def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
     """Raises BadInput for a teacher that the loss does not support, or a teacher weight without a teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'requires output.teacher')
-    allowed = 'must be empty, because only the output layers full and sampled support teachers'
+    allowed = 'must be empty, because only output.kind=full and output.kind=sampled support a teacher'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)

@@ -43,7 +43,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Rejects a vocabulary that is too small for the shortlist or the classes."""
         V = len(vocabulary)
-        allowed = f'must be below {V:,}, the size of the vocabulary'
+        allowed = f'must be less than {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
         allowed = f'must be at most {V - self.num_shortlist:,}, the number of words outside output.num_shortlist'
         require(self.classes <= V - self.num_shortlist, 'output.classes', self.classes, allowed)

@@ -97,14 +97,18 @@ def balanced(size: int) -> list[str]:
 def read(path: str, vocabulary: Vocabulary) -> Codes:
     """Reads a file of codes. See `codes_of`."""
     file = expand('output.tree', path)
-    require(file.is_file(), 'output.tree', path, 'must be huffman, random or a code file')
+    require(file.is_file(), 'output.tree', path, 'must be huffman, random or the path of a code file')
     codes: dict[str, list[str]] = {}
     for number, line in read_lines(file):
         word, _, leaves = line.partition('\t')
         if not leaves.split() or set(leaves) - {*'01 \r\n'}:
-            raise BadInput(f'{file}:{number}', 'must be a word, a tab, and codes of 0 and 1 separated by spaces')
+            raise BadInput(
+                f'{file}:{number}', 'must contain a word, a tab and codes (zeros and ones) separated by spaces'
+            )
         if word in codes:
-            raise BadInput(f'{file}:{number}', f'{word!r} occurs twice; put all codes of a word on one line')
+            raise BadInput(
+                f'{file}:{number}', f'must not repeat the word {word!r}; put all codes of a word on one line'
+            )
         codes[word] = leaves.split()
     for word in vocabulary.words:
         if word not in codes:

@@ -116,7 +116,7 @@ class CheckpointStore:
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
         if disk.f_blocks and free < num_bytes:  # zero blocks mean an unknown size
-            problem = f'No space left on device (up to {num_bytes:,} bytes required, {free:,} bytes free)'
+            problem = f'No space left on device (up to {num_bytes:,} bytes are required, but only {free:,} are free)'
             raise Resumable(f'the checkpoint of update {step:,} could not be written: {problem}')
 
     def check(self) -> None:
@@ -174,7 +174,7 @@ class CheckpointStore:
             BadInput: No checkpoint can be read.
         """
         if (restored := self._read_newest({'best': best})) is None:
-            raise BadInput(self._manager.directory, 'contains no checkpoint')
+            raise BadInput(self._manager.directory, 'contains no checkpoints')
         (best,), progress = restored
         return jax.tree.map(jnp.asarray, best), progress
 
