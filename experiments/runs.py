@@ -145,7 +145,7 @@ def measure(flags: study.Flags) -> None:
     require(set(flags.studies) <= points.STUDIES.keys(), 'STUDY', ', '.join(flags.studies), _known())
     late = flags.until and flags.until < time.time() + _SAVING
     typed = time.strftime('%H:%M', time.localtime(flags.until))
-    require(not late, '--until', typed, f'must be at least {_SAVING} s from now')
+    require(not late, '--until', typed, f'must be at least {_SAVING} seconds from now')
     left = due(flags.studies or list(points.STUDIES), flags.only, flags.repeat)
     if flags.list:
         print(markdown_table(['study', 'result', 'minutes before'], list(_rows(left))))
@@ -173,13 +173,17 @@ def _rows(left: Sequence[Point]) -> Iterator[list[str]]:
 
 
 def _known() -> str:
-    return f'must be among {", ".join(points.STUDIES)}'
+    return f'must be one or more of {", ".join(points.STUDIES)}'
 
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of result names; default: *')
+    parser.add_argument(
+        'studies', nargs='*', metavar='STUDY', help=f'studies whose runs are trained; {_known()}; default: all'
+    )
+    parser.add_argument(
+        '--only', default='*', metavar='PATTERN', help='shell-style pattern that result names must match; default: *'
+    )
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
     parser.add_switch('--list', 'list the runs that would be trained, then exit')
     parser.add_training('runs/studies')

@@ -56,7 +56,7 @@ class StudyParser(Parser):
 
         def count(text: str) -> int:
             if (number := integer(text)) < least:
-                raise argparse.ArgumentTypeError(f'must be from {least} to 2**31 - 1')
+                raise argparse.ArgumentTypeError(f'must be between {least} and 2**31 - 1')
             return number
 
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
@@ -90,14 +90,14 @@ class StudyParser(Parser):
         if not (output := getattr(flags, 'output', '')):
             return
         folder = output.parent if self._output_suffix else output
-        require(output == folder or not output.is_dir(), '--output', str(output), 'is a folder; must be a file')
+        require(output == folder or not output.is_dir(), '--output', str(output), 'must be a file, not a folder')
         nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         require(nearest.is_dir(), '--output', str(output), f'cannot be written: {nearest} is not a folder')
         require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
 
     def add_quick(self, **defaults: Any) -> None:
         """Adds --quick, a half-minute check that a benchmark works; other flags then have these defaults."""
-        self.add_switch('--quick', 'check in half a minute, at a small size, that everything runs; discard the numbers')
+        self.add_switch('--quick', 'run a small check that takes half a minute; its numbers are meaningless')
         self._quick = defaults
 
     def add_until(self, help: str = 'start nothing after this time of day') -> None:
@@ -106,7 +106,7 @@ class StudyParser(Parser):
 
     def add_training(self, runs: str) -> None:
         """Adds the flags of a study that trains missing runs: --until, and --runs with this default."""
-        self.add_until('stop at this time of day; the same command continues; default: never')
+        self.add_until('stop at this time of day; run the same command again to continue; default: never')
         self.add_argument('--runs', default=runs, metavar='DIR', help=f'folder of the runs; default: {runs}')
 
 
@@ -115,7 +115,7 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
     def parse(text: str) -> float:
         if not 0 < (number := integer(text) if kind is int else finite_number(text)):
-            raise argparse.ArgumentTypeError('must be above 0')
+            raise argparse.ArgumentTypeError('must be greater than 0')
         return number
 
     parse.__name__ = kind.__name__
@@ -189,7 +189,7 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
     parser = StudyParser(doc or '')
     define(parser)
     if has_table:
-        parser.add_switch('--show', 'print the table of the committed results, and measure nothing')
+        parser.add_switch('--show', 'print the table of the committed results without measuring')
     return parser
 
 
@@ -213,7 +213,7 @@ def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput('results', f'do not fit this table ({error!r})') from error
+        raise BadInput('results', f'do not match this table ({error!r})') from error
     note = origins.note(files)
     return f'{table}\n\n{note}' if note else table
 

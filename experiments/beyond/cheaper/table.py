@@ -33,7 +33,7 @@ def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     settings = load_settings(override(get_config('mlp9'), overrides))
     network = network_from_settings(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
-        raise BadInput(settings.name, f'the committed results are from another run, {recorded["name"]}')
+        raise BadInput(settings.name, f'the committed results are those of another run, {recorded["name"]}')
     output, layer = settings.output, network.output
     samples = output.samples if output.name in ('sampled', 'nce') else '-'
     classes = [layer.num_shortlist, layer.num_classes] if isinstance(layer, TwoLevelSoftmax) else ['-', '-']

@@ -129,7 +129,12 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     config = without_budget(name, corpus)
     if is_neural(config.model.family):
         updates = read_json(UPDATES).get(corpus, {}).get(name)
-        require(bool(updates), 'experiments/beyond/lineage/ladder.py', row, f'has no updates in {UPDATES.name}')
+        require(
+            bool(updates),
+            'experiments/beyond/lineage/ladder.py',
+            row,
+            f'must have a number of updates in {UPDATES.name}',
+        )
         updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
         config.train.evaluate_every = -(-updates // VALIDATIONS)
         config.train.epochs = config.train.patience = 1000  # neither limit ends the training early

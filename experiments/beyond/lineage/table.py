@@ -47,7 +47,8 @@ def read(corpus: str) -> dict[str, Measured]:
         for name, run in zip(names, runs):
             if differing := ladder.differences(config, run['settings']):
                 raise BadInput(
-                    f'{corpus}/{name}.json', f'the run had another {", ".join(differing)}; train the network again'
+                    f'{corpus}/{name}.json',
+                    f'the run used other values of {", ".join(differing)}; train the network again',
                 )
         found[rung] = Measured(runs)
     return found
@@ -95,7 +96,8 @@ def draw() -> None:
     measured = read(ladder.BROWN)
     if BASELINE not in measured:
         raise BadInput(
-            f'{ladder.RESULTS}/{ladder.BROWN}', f'{BASELINE} is missing; python -m experiments.runs lineage trains it'
+            f'{ladder.RESULTS}/{ladder.BROWN}',
+            f'{BASELINE} is missing; train it with python -m experiments.runs lineage',
         )
     networks = [rung for rung in measured if rung != BASELINE]
     column = {rung: number for number, rung in enumerate(networks)}

@@ -34,7 +34,7 @@ def rows() -> list[list[Any]]:
 def _row(row: str, recorded: dict[str, Any]) -> list[Any]:
     settings = experiment.load_settings(brown.get_config(row))
     if recorded['name'] != settings.name:
-        raise BadInput(settings.name, f'the committed results are from another run, {recorded["name"]}')
+        raise BadInput(settings.name, f'the committed results are those of another run, {recorded["name"]}')
     perplexities = [recorded['perplexity'][s] for s in ('train', 'valid', 'test')]
     if not is_neural(settings.model.name):
         return [row, '-', '-', '-', *perplexities, *['-'] * 4]

@@ -232,9 +232,9 @@ def summarize(measured: dict[str, Any]) -> dict[str, float]:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument(
-        '--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='run to train'
+        '--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='name of the run to train'
     )
-    parser.add_argument('--workdir', required=True, help='folder for texts and runs')
+    parser.add_argument('--workdir', required=True, help='folder for the texts and runs')
     parser.add_argument('--core', type=int, default=0, help='index of the CPU core that the run uses')
     parser.add_output_path(help='results file; default: print the results')
 

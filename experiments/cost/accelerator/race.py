@@ -135,8 +135,8 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
         facts = run_child(ABOUT, rehearse, LIMIT)
     except subprocess.TimeoutExpired:
         facts = {'failed': f'did not start within {LIMIT:.0f} s'}
-    require('failed' not in facts, 'JAX', facts.get('failed'), 'must start')
-    allowed = 'must be an accelerator; --rehearse measures all rows at a small size'
+    require('failed' not in facts, 'JAX', facts.get('failed'), 'must be able to start')
+    allowed = 'must be an accelerator; use --rehearse to measure all rows at a small size on any device'
     require(rehearse or facts['platform'] != 'cpu', 'platform', facts['platform'], allowed)
     facts['command'] = shlex.join(['python', '-m', MODULE, *sys.argv[1:]])
     folder = root / re.sub(r'\W+', '-', facts['kind']).strip('-')
@@ -226,10 +226,10 @@ def root_of(flags: study.Flags) -> pathlib.Path:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    minutes = 'time after which no row starts [minutes]; default: 25'
+    minutes = 'time in minutes after which no further row is started; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows at a small size, on any device')
-    parser.add_names('--rows', ROWS, 'the rows')
+    parser.add_names('--rows', ROWS, 'rows to measure')
     parser.add_switch('--figure', 'also draw race.png')
     parser.add_output_path(help='results folder; default: see above', folder=True)
     parser.add_quick(rows=['mlp1-512', 'mlp9-4096-plain_jax'], rehearse=True)
@@ -246,7 +246,7 @@ def main(flags: study.Flags) -> None:
             race(pathlib.Path(folder), flags.minutes, flags.rehearse, flags.rows)
             (measured,) = map(read, pathlib.Path(folder).iterdir())
         for name, row in measured.items():
-            require('failed' not in row, name, row.get('failed'), 'must be measured without a failure')
+            require('failed' not in row, name, row.get('failed'), 'must complete without an error')
         return
     race(root_of(flags), flags.minutes, flags.rehearse, flags.rows)
     print(show(flags))

@@ -119,7 +119,7 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Writes the text."""
-    require(flags.seed >= 0, '--seed', flags.seed, 'must be at least 0')
+    require(flags.seed >= 0, '--seed', flags.seed, 'must be non-negative')
     write(flags.file, flags.words, flags.seed)
 
 

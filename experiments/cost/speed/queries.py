@@ -59,9 +59,13 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--arpa', default='', metavar='FILE', help='ARPA file of the model')
     parser.add_argument('--text', default='', metavar='FILE', help='text to score, with one sentence per line')
     parser.add_argument(
-        '--also', nargs='*', default=[], metavar='FILE', help='more ARPA files to compare with KenLM, without timing'
+        '--also',
+        nargs='*',
+        default=[],
+        metavar='FILE',
+        help='additional ARPA files to compare with KenLM without timing',
     )
-    parser.add_count('--rounds', 3, 'turns of each contestant')
+    parser.add_count('--rounds', 3, 'number of turns of each contestant')
     parser.add_output_path(RESULTS)
     parser.add_quick(rounds=1, output='runs/quick/queries.json')
 
@@ -179,7 +183,7 @@ def measure_files(
     try:
         lines = lines_of(text)
     except UnicodeDecodeError:
-        raise BadInput('--text', 'must be UTF-8', value=text_file) from None
+        raise BadInput('--text', 'must be a UTF-8 text file', value=text_file) from None
     words = len(text.split()) + len(lines)
     few = lines[: max(1, len(lines) * FEW // words)]
     run, packed = folder / 'run', folder / 'model.nplm'
@@ -210,7 +214,10 @@ def measure_files(
         yield measured
     if not program:
         require(
-            (apart := between_lines_and_words(model, few)) < 1e-6, 'log10 P', apart, 'differs between lines and words'
+            (apart := between_lines_and_words(model, few)) < 1e-6,
+            'log10 P',
+            apart,
+            'must differ by less than 1e-6 between scoring lines and scoring words',
         )
         return
     for file in (arpa, *(expand('--also', name) for name in flags.also)):

@@ -215,8 +215,8 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--counts', 'print the table of the count-based models, and measure nothing')
-    parser.add_switch('--figure', 'draw the figure of the committed results, and measure nothing')
+    parser.add_switch('--counts', 'print the table of the count-based models without measuring')
+    parser.add_switch('--figure', 'draw the figure of the committed results without measuring')
     parser.add_argument(
         '--sizes',
         type=int,

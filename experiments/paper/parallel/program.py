@@ -73,7 +73,9 @@ def measure(model: Any, num_words: int, batch_size: int, data: int, model_device
         model_devices: Devices along the words.
     """
     if data * model_devices > jax.device_count():
-        raise BadInput('devices', f'the mesh needs {data} x {model_devices}, but JAX has {jax.device_count()}')
+        raise BadInput(
+            'devices', f'the mesh requires {data} x {model_devices} devices, but JAX has {jax.device_count()}'
+        )
     compiled = compile_update(model, num_words, batch_size, data, model_devices)
     return {
         'bytes': all_reduced_bytes(compiled.as_text() or ''),

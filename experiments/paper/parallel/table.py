@@ -39,7 +39,9 @@ def measure() -> None:
     """Compiles every mesh and writes results/compiled.json after each of them."""
     needed, present = max(d * m for d, m in MESHES), jax.device_count()
     if needed > present:
-        raise BadInput('--measure', f'needs {needed} devices, but JAX has {present}; set JAX_NUM_CPU_DEVICES={needed}')
+        raise BadInput(
+            '--measure', f'requires {needed} devices, but JAX has {present}; set JAX_NUM_CPU_DEVICES={needed}'
+        )
     facts = of_module('experiments.paper.parallel.table')
     meshes: dict[str, dict[str, float]] = {}
     for d, m in MESHES:
@@ -111,7 +113,7 @@ def make(machine: counts.Machine) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--measure', 'compile again and write results/compiled.json')
+    parser.add_switch('--measure', 'recompile the programs and write results/compiled.json')
     parser.add_switch('--figure', 'also draw predicted.png; for another machine, in the working folder')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])

@@ -301,13 +301,13 @@ def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the folders."""
-    folders = 'folder of the new runs, then folders of finished runs'
+    folders = 'folder for the new runs, followed by the folders of finished runs'
     parser.add_argument('folders', nargs='*', metavar='DIR', help=folders)
 
 
 def main(flags: study.Flags) -> None:
     """Measures the runs and writes the results."""
-    require(bool(flags.folders), 'DIR', '', 'must be the folder of the new runs; --show prints the tables')
+    require(bool(flags.folders), 'DIR', '', 'must be the folder of the new runs; use --show to print the tables')
     folder, *networks = (expand('DIR', path) for path in flags.folders)
     for network in networks:
         workdir.read_settings(network)  # check before training

@@ -133,7 +133,7 @@ def write_codes(folder: pathlib.Path, run: str) -> None:
     words, model = loaded.vocabulary, loaded.model
     tables = ('U_VxK', 'C_VxM')
     has_tables = isinstance(model, NeuralLanguageModel) and set(tables) <= set(model.params)
-    require(has_tables, '--features', run, f'must be a run of a network with {" and ".join(tables)}')
+    require(has_tables, '--features', run, f'must be a run of a network with the parameters {" and ".join(tables)}')
     by_output, by_input = (cluster_codes(np.asarray(model.params[name]), words.counts) for name in tables)
     files = {
         'wordnet': [[code] for code in wordnet_codes(words)],
@@ -233,10 +233,12 @@ def table(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--write', metavar='FOLDER', help='folder for the code files; default: none')
-    features = "a run of the paper's network on Brown, with the U and C to cluster; default: none"
+    parser.add_argument(
+        '--write', metavar='FOLDER', help='write the code files to this folder; default: do not write them'
+    )
+    features = "run of the paper's network on Brown whose U and C are clustered"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
-    results_of = f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: none'
+    results_of = f'copy the results of RUN to results/tree_NAME.json, where NAME is one of {", ".join(TREES)}'
     parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
     parser.add_switch('--time', 'measure the words per second of each output layer')
 
@@ -253,7 +255,7 @@ def main(flags: study.Flags) -> None:
                 name in TREES and bool(run),
                 '--take',
                 flags.take,
-                f'must be NAME=RUN, where NAME is one of {", ".join(TREES)}',
+                f'must contain NAME=RUN pairs separated by commas, where NAME is one of {", ".join(TREES)}',
             )
         for name, _, run in pairs:
             take(name, run)

@@ -51,7 +51,10 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
     if model.family == 'nplm':
         size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
     if not is_named or (recorded.get('parameters'), recorded['seed']) != (size, seed):
-        raise BadInput(f'results/{row}.json', f'is from another run, {recorded["name"]} with seed {recorded["seed"]}')
+        raise BadInput(
+            f'results/{row}.json',
+            f'contains the results of another run, {recorded["name"]} with seed {recorded["seed"]}',
+        )
     return recorded
 
 

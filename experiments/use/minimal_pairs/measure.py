@@ -83,7 +83,7 @@ def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
         'contains no finished runs; train some with `python -m experiments.runs reading_times`',
     )
     for name in names:
-        require(name in finished, '--models', name, f'is not a finished run; {folder} has {", ".join(finished)}')
+        require(name in finished, '--models', name, f'must be a finished run; {folder} contains {", ".join(finished)}')
     return list(names) or finished
 
 
@@ -113,7 +113,7 @@ def measured(
     if mixed in missing:
         counted = loading.load(folder / COUNTED)
         is_same = counted.vocabulary.words == vocabulary.words
-        require(is_same, '--runs', COUNTED, f'must have the vocabulary of {name}')
+        require(is_same, '--runs', COUNTED, f'must have the same vocabulary as {name}')
         both = fit_mixture(folder, name, [model, counted.model])
         facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
         trained = of_runs([run.results, counted.results])
@@ -140,8 +140,12 @@ def _timed(
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument('--runs', required=True, help='folder of the trained models')
-    parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all finished runs')
-    parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, or a download')
+    parser.add_argument(
+        '--models', nargs='+', default=[], help='names of the runs to measure; default: all finished runs'
+    )
+    parser.add_argument(
+        '--data', default='', help='path of BLiMP.zip; default: ../shared/data/blimp.zip or a downloaded copy'
+    )
     parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'repeat existing measurements')
 

@@ -50,7 +50,7 @@ def load(path: str = '') -> list[Pair]:
     cached = cache_folder() / 'blimp.zip'
     if cached.is_file():
         return parse(_verify(read_bytes(str(cached), cached), str(cached)), str(cached))
-    problem = f'BLiMP cannot be downloaded; fetch {URL} and give its path'
+    problem = f'BLiMP cannot be downloaded; download {URL} yourself and set --data to its path'
     data = download.try_sources('BLiMP', LICENCE, NUM_BYTES, {'GitHub': _fetch}, '--data', problem)
     download.write_cache(cached, data)
     return parse(data, str(cached))
@@ -81,7 +81,7 @@ def parse(data: bytes, name: str) -> list[Pair]:
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
         raise BadInput(name, f'is not a readable zip file ({error})') from None
     if not files:
-        raise BadInput(name, 'contains no data/*.jsonl; must be BLiMP.zip')
+        raise BadInput(name, 'contains no data/*.jsonl files; must be BLiMP.zip')
     pairs = []
     for file, content in files.items():
         for number, line in enumerate(content.decode(errors='replace').splitlines(), start=1):
@@ -94,11 +94,11 @@ def _parse_line(line: str, place: str) -> Pair:
     try:
         entry = json.loads(line)
     except ValueError:
-        raise BadInput(place, 'is not JSON') from None
+        raise BadInput(place, 'must be valid JSON') from None
     is_entry = isinstance(entry, dict)
     missing = [f for f in _FIELDS if not is_entry or not isinstance(entry.get(f), str) or not entry[f].strip()]
     if missing:
-        raise BadInput(place, f'lacks {", ".join(missing)}')
+        raise BadInput(place, f'must contain the non-empty strings {", ".join(missing)}')
     pair = Pair(*(entry[field] for field in _FIELDS))
     return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP writes syntax_semantics in two ways
 

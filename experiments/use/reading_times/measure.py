@@ -249,7 +249,9 @@ def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument('--runs', nargs='+', required=True, help='folders of the runs')
     parser.add_argument('--data', required=True, help="folder with a clone of the corpus's repository")
-    parser.add_argument('--cache', default='', help='folder of the surprisals; default: .natural_stories in --runs')
+    parser.add_argument(
+        '--cache', default='', help='folder of the cached surprisals; default: .natural_stories in --runs'
+    )
     parser.add_output_path(RESULTS / 'gains.json')
 
 

@@ -109,15 +109,17 @@ def sum_tokens(
         start = offset + len(token) - len(token.lstrip())
         word = int(np.searchsorted(starts_W, start, side='right')) - 1
         if start + len(core) > stops_W[word]:
-            raise BadInput(f'token {token!r} at character {offset:,}', 'is not within one word')
+            raise BadInput(f'token {token!r} at character {offset:,}', 'must lie within one word')
         if text[start : start + len(core)] != core:
             different.add(word)
         surprisal_W[word] -= log_p_of_token
         num_tokens_W[word] += 1
     if not num_tokens_W.all():
-        raise BadInput(f'word {int(np.argmin(num_tokens_W)) + 1:,}', 'has no token')
+        raise BadInput(f'word {int(np.argmin(num_tokens_W)) + 1:,}', 'must contain at least one token')
     if len(different) > MAX_DIFFERENT * len(words):
-        raise BadInput('words', f'{len(different):,} of {len(words):,} differ from the tokens at the same offsets')
+        raise BadInput(
+            'words', f'{len(different):,} of {len(words):,} words differ from the tokens at the same offsets'
+        )
     return surprisal_W
 
 
@@ -126,7 +128,9 @@ def _read_file(folder: str, path: str, sha256: str) -> bytes:
     root = expand('--data', folder)
     file = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
     if file is None:
-        raise BadInput('--data', f'has no {path}; give a clone of {REPOSITORY} at commit {COMMIT}', value=folder)
+        raise BadInput(
+            '--data', f'does not contain {path}; must be a clone of {REPOSITORY} at commit {COMMIT}', value=folder
+        )
     data = read_bytes(str(file), file)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(file, f'is another version (its SHA-256 differs); check out commit {COMMIT} of {REPOSITORY}')

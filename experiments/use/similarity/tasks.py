@@ -40,7 +40,7 @@ def data_folder() -> pathlib.Path:
     """Returns gensim's folder of tasks. Raises BadInput if gensim is not installed."""
     spec = importlib.util.find_spec('gensim')
     if spec is None or spec.origin is None:
-        raise BadInput('gensim', 'is not installed; it contains the tasks: pip install "nplm-jax[studies]"')
+        raise BadInput('gensim', 'is required for the tasks; run `pip install "nplm-jax[studies]"`')
     return pathlib.Path(spec.origin).parent / 'test' / 'test_data'
 
 
@@ -56,7 +56,7 @@ def read_pairs(path: pathlib.Path) -> list[RatedPair]:
             first, second, rating = line.split('\t')
             pairs.append(RatedPair(first.lower(), second.lower(), float(rating)))
         except ValueError:
-            raise BadInput(f'{path}, line {number}', 'must be two words and a number, with tabs between them') from None
+            raise BadInput(f'{path}, line {number}', 'must contain two words and a number, separated by tabs') from None
     require(len(pairs) > 0, 'pairs', 0, f'{path} contains no pairs')
     return pairs
 
@@ -71,7 +71,7 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
     for number, line in _read_lines(path, ':'):
         words = line.lower().split()
         if len(words) != 4:
-            raise BadInput(f'{path}, line {number}', 'must be four words')
+            raise BadInput(f'{path}, line {number}', 'must contain four words')
         questions.append((words[0], words[1], words[2], words[3]))
     require(len(questions) > 0, 'questions', 0, f'{path} contains no questions')
     return questions
@@ -153,7 +153,7 @@ def answer(
 
 def measure(vectors_VxD: np.ndarray, words: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
     """Returns the results of all tasks in a folder for the vectors of these words."""
-    require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one per word')
+    require(len(vectors_VxD) == len(words), 'vectors', len(vectors_VxD), f'must be {len(words)}, one vector per word')
     ids = {word: i for i, word in enumerate(words)}
     ratings = {name: rate(vectors_VxD, ids, read_pairs(folder / file)) for name, file in RATED.items()}
     analogies = answer(vectors_VxD, ids, read_analogies(folder / ANALOGIES))

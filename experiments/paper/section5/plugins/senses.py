@@ -34,7 +34,12 @@ class Senses(Window):
 
     def check(self) -> None:
         """See `Component.check`. Also rejects contexts of one word, which cannot select a sense."""
-        require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more (two context words)')
+        require(
+            self.number == 1 or self.n > 2,
+            'model.n',
+            self.n,
+            'must be 3 or more, because at least two context words are required',
+        )
         super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
