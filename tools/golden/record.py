@@ -338,9 +338,9 @@ def main() -> None:
     """Runs the selected cases, and writes the record or compares them with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument('--output', type=pathlib.Path, help='file to write')
-    what.add_argument('--compare', type=pathlib.Path, help='file to compare with')
-    parser.add_argument('--brown', action='store_true', help='add MLP9 on Brown, for minutes')
+    what.add_argument('--output', type=pathlib.Path, help='write the record to this file')
+    what.add_argument('--compare', type=pathlib.Path, help='compare with the record in this file')
+    parser.add_argument('--brown', action='store_true', help='also train MLP9 on Brown, which takes minutes')
     parser.add_argument('--only', default='', help='comma-separated names of the cases to run')
     flags = parser.parse_args()
     names = [*CASES, *[BROWN] * flags.brown]

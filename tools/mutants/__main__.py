@@ -28,11 +28,15 @@ def main() -> None:
     parser.add_argument('--again', action='store_true', help='also run the survivors again')
     parser.add_argument('--report', action='store_true', help='write the results')
     parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
-    parser.add_argument('--slow', type=float, metavar='SECONDS', help='minimum for the list of slow tests')
+    parser.add_argument(
+        '--slow', type=float, metavar='SECONDS', help='list superfluous tests that take at least this long'
+    )
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--size', type=int, default=240)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
-    parser.add_argument('--budget', type=float, default=study.BUDGET, help='processor seconds per mutant')
+    parser.add_argument(
+        '--budget', type=float, default=study.BUDGET, help='limit of processor time per mutant, in seconds'
+    )
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)

@@ -35,7 +35,7 @@ class Checkout:
         print(json.dumps(command), file=self._input, flush=True)
         answer = self._output.readline()
         if not answer:
-            sys.exit(f'the process of {self._folder} ended without an answer')
+            sys.exit(f'the process of {self._folder} ended before it returned a result')
         return json.loads(answer)
 
 

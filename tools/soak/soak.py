@@ -51,9 +51,11 @@ PARTS = ('start', 'middle', 'end')
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--minutes', type=study.positive(float), help='duration [min]; default: print the results')
+    parser.add_argument(
+        '--minutes', type=study.positive(float), help='duration in minutes; default: print the committed results'
+    )
     parser.add_argument('--visitors', type=study.positive(int), default=20, help='number of concurrent visitors')
-    parser.add_switch('--no_training', 'serve without a concurrent training')
+    parser.add_switch('--no_training', 'serve without training concurrently')
     parser.add_argument('--workdir', default='', help='folder that keeps the runs; default: a temporary folder')
     parser.add_output_path(RESULTS / 'soak.json')
 
@@ -124,7 +126,7 @@ async def _run(
         await asyncio.sleep(max(0, began + number * seconds / LOOKS - time.monotonic()))
         ended = {name: process.poll() for name, process in processes.items() if process.poll() is not None}
         if ended:
-            raise SystemExit(f'a process has ended: {ended}; see explorer.log in --workdir')
+            raise SystemExit(f'a process ended unexpectedly: {ended}; see explorer.log in --workdir')
         row: dict[str, Any] = {'seconds': round(time.monotonic() - began, 1)}
         row |= {name: _look(process.pid) for name, process in processes.items()}
         looks.append({**row, 'disk_kilobytes': _kilobytes(folder), 'newest_save': max(_saves(folder), default=0)})
@@ -231,7 +233,7 @@ def _wait_for(is_so: Any, seconds: float) -> None:
     stop = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > stop:
-            raise SystemExit('the training has saved no checkpoint')
+            raise SystemExit('the training run did not save a checkpoint')
         time.sleep(1)
 
 
