@@ -158,7 +158,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
         return None
     for file, digest in zip(files, expected):
         if sha256(str(file), file) != digest:
-            print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
+            print(f'{file}: the file has changed; tokenizing it again', file=sys.stderr)
             return None
     return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer, written, is_spelled)
 

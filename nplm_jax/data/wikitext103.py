@@ -48,7 +48,7 @@ def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
-            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or not the original file')
+            require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or is not the original file')
     yield from chunks(path, 'train', eos)
 
 
@@ -76,7 +76,7 @@ def _open(path: str, split: str) -> Iterator[Any]:
         if root.is_dir():
             yield opened
             return
-        with open_zip(file, 'damaged or not wikitext-103-v1.zip', opened, max_members=99) as archive:
+        with open_zip(file, 'the file is damaged or is not wikitext-103-v1.zip', opened, max_members=99) as archive:
             with archive.open(f'wikitext-103/wiki.{split}.tokens') as member:
                 yield member
 

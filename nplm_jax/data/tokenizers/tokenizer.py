@@ -114,7 +114,7 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
         return ''
     fields = dataclasses.asdict(tokenizer) if type(tokenizer) is type(other) else ['kind']
     different = ', '.join(key for key in fields if getattr(tokenizer, key) != getattr(other, key))
-    return f'its tokenizer differs from that of {name} ({different}) and cuts text into other tokens'
+    return f'its tokenizer differs from that of {name} ({different}) and splits text into different tokens'
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
