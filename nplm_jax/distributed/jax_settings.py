@@ -44,7 +44,7 @@ def pin() -> None:
     """
     require_usable_jaxlib()
     for name, value in _others().items():
-        print(f'{name.upper()}={value}: ignored; runs use {name}={REQUIRED[name]}', file=sys.stderr)
+        print(f'{name.upper()}={value}: is ignored; runs use {name}={REQUIRED[name]}', file=sys.stderr)
         jax.config.update(name, REQUIRED[name])
 
 

@@ -17,7 +17,7 @@ from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 
 ShareOrDefault = Annotated[
-    float, in_range('must be -1 (model.dropout), or at least 0 and below 1', 0, below=1, also=-1)
+    float, in_range('must be -1 (to use model.dropout) or at least 0 and below 1', 0, below=1, also=-1)
 ]
 
 

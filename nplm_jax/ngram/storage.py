@@ -115,8 +115,8 @@ def _check_model(model: Any) -> int:
     _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'unknown class')
     bins, weights_QxM = model.bins, model.weights_QxM
     size = _check_table(bins.table)
-    _check(bins.table.n == 3 and len(model.models) == 4, 'not a mixture of four models with trigram bins')
-    _check(all(_check_backoff(part) == size for part in model.models), 'models with different vocabulary sizes')
+    _check(bins.table.n == 3 and len(model.models) == 4, 'the model is not a mixture of four models with trigram bins')
+    _check(all(_check_backoff(part) == size for part in model.models), 'the models have different vocabulary sizes')
     _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1, 0, bins.num_bins - 1)
     _check_vector('weights', weights_QxM.reshape(-1), 'f', bins.num_bins * 4)
     return size
@@ -126,8 +126,8 @@ def _check_backoff(model: Any) -> int:
     """Checks a back-off model and returns its number of words."""
     _check(isinstance(model, BackoffModel), 'not a back-off model')
     size, n = _check_table(model.table), model.n
-    _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} orders of n-grams')
-    _check(n - 1 <= len(model.log_b) <= model.table.n, f'{len(model.log_b)} orders of back-off weights')
+    _check(1 <= n <= model.table.n, f'{model.table.n} orders of n-grams have {n} orders of probabilities')
+    _check(n - 1 <= len(model.log_b) <= model.table.n, f'the model has {len(model.log_b)} orders of back-off weights')
     for name, series in (('log_p', model.log_p), ('log_b', model.log_b)):
         for k, values in enumerate(series, start=1):
             if isinstance(values, QuantizedArray):

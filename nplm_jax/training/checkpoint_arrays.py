@@ -44,7 +44,7 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
     for name in sorted(existing.keys() | expected.keys()):
         in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
         if in_checkpoint != by_config:
-            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} in the config')
+            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint but {by_config} in the config')
     arrays = _wait_for_all([array.read() for array in existing.values()])
     return ocp.tree.from_flat_dict({**expected, **dict(zip(existing, arrays))}, example, sep='.')
 
