@@ -224,7 +224,7 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
     if failed_orders:
         orders = f'order{"s"[: len(failed_orders) - 1]} {", ".join(map(str, failed_orders))}'
         fixed = 'the fixed discounts 0.5, 1 and 1.5' if is_modified else 'the fixed discount 0.5'
-        message = f'the text is too short to estimate the Kneser-Ney discounts of {orders}; using {fixed} instead'
+        message = f'the text is too short to estimate the Kneser-Ney discounts of {orders}; using {fixed}'
         warnings.warn(message, DiscountWarning, stacklevel=3)
     return discounts
 
