@@ -244,8 +244,8 @@ def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:
-        require(bool(settings.valid_path), 'corpus.valid_path', '', 'must be given with corpus.test_path')
-        require(bool(settings.test_path), 'corpus.test_path', '', 'must be given with corpus.valid_path')
+        require(bool(settings.valid_path), 'corpus.valid_path', '', 'must be set if corpus.test_path is set')
+        require(bool(settings.test_path), 'corpus.test_path', '', 'must be set if corpus.valid_path is set')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
     return text_files.find_parts(paths)
 

@@ -43,7 +43,7 @@ def start(
     """
     host, _, port = (coordinator or '').rpartition(':')
     ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
-    require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT')
+    require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT, with a port between 1 and 65535')
     jax.config.update('jax_enable_preemption_service', False)  # it would intercept SIGTERM
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
         jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports errors in one line

@@ -62,7 +62,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
                     raise BadInput(name, f'must contain at most {max_bytes:,} bytes of text')
                 if not data.endswith(b'\n') and content.peek(1):
                     line = number + data.count(b'\n')
-                    raise BadInput(f'{name}:{line}', f'not an ARPA file: a line has more than {_MAX_LINE:,} bytes')
+                    raise BadInput(f'{name}:{line}', f'must be a line of at most {_MAX_LINE:,} bytes')
                 text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
                 if '\0' in text or '\ufffd' in text:  # a line is invalid UTF-8 or contains U+FFFD
                     text = ''.join(line for _, line in decode_lines(path, data, number))
