@@ -100,7 +100,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
     for run in study.all_runs():
         path = workdir / 'runs' / run.name / OUTPUT
         if not (RESULTS / f'{run.name}.json').exists():
-            print(f'{run.name}: not finished, left out', file=sys.stderr)
+            print(f'{run.name}: skipped, because the run is not finished', file=sys.stderr)
             continue
         if not path.exists():
             if run.corpus not in texts:

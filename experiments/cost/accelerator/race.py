@@ -155,7 +155,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
         results.write(folder / f'{name}.json', row)
         print(f'{name}: {measured.get("failed", "measured")} ({row["seconds"]} s)', file=sys.stderr)
     if left := len(set(names) - read(folder).keys()):
-        print(f'{left} of {len(names)} rows are left: run the same command again', file=sys.stderr)
+        print(f'{left} of {len(names)} rows are left; run the same command again', file=sys.stderr)
 
 
 def cells(name: str, row: Mapping[str, Any]) -> list[str]:

@@ -59,7 +59,10 @@ def entered(named: Sequence[str] | None) -> list[str]:
     missing = [name for name in contestants.NAMES if not importlib.util.find_spec(contestants.package_of(name))]
     if missing and not named:
         packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
-        print(f'{", ".join(missing)} left out; to include them: pip install {packages}', file=sys.stderr)
+        print(
+            f'{", ".join(missing)} skipped; to include them, run pip install {packages}',
+            file=sys.stderr,
+        )
     return list(named or [name for name in contestants.NAMES if name not in missing])
 
 

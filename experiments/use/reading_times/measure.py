@@ -186,7 +186,7 @@ def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, models_lib.
     for run in models_lib.runs():
         folder = find(run, folders)
         if folder is None:
-            print(f'{run.folder}: not finished, left out', file=sys.stderr)
+            print(f'{run.folder}: skipped, because the run is not finished', file=sys.stderr)
             continue
         yield run.row, run, [folder]
         if run.row == 'lstm':
