@@ -52,7 +52,7 @@ class PieceTokenizer(ByteTokenizer):
         8000, 'vocabulary size |V|, including special tokens and the 256 bytes'
     )
     piece_model: Literal['bpe', 'unigram'] = key(
-        'bpe', 'bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
+        'bpe', 'subword model: bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
     )
 
     @property
