@@ -173,15 +173,19 @@ def _rows(left: Sequence[Point]) -> Iterator[list[str]]:
 
 
 def _known() -> str:
-    return f'must be among {", ".join(points.STUDIES)}'
+    return f'must be one or more of {", ".join(points.STUDIES)}'
 
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='pattern of result names; default: *')
+    parser.add_argument(
+        'studies', nargs='*', metavar='STUDY', help=f'studies whose missing runs are trained; {_known()}; default: all'
+    )
+    parser.add_argument(
+        '--only', default='*', metavar='PATTERN', help='pattern that the names of the results must match; default: *'
+    )
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
-    parser.add_switch('--list', 'list the runs that would be trained, then exit')
+    parser.add_switch('--list', 'list the runs to train, then exit')
     parser.add_training('runs/studies')
 
 

@@ -137,9 +137,9 @@ def show(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_names('--texts', TEXTS, 'texts')
-    parser.add_names('--by', KINDS, 'models, named by how they are chosen')
-    parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
+    parser.add_names('--texts', TEXTS, 'texts to train on')
+    parser.add_names('--by', KINDS, 'models to train, named after how they are chosen')
+    parser.add_names('--minutes', map(str, MINUTES), 'training times [min]')
     parser.add_training('runs/minutes')
 
 

@@ -221,8 +221,8 @@ def _cells(topology: str, entry: Mapping[str, Any]) -> list[Any]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_names('--rows', programs.ROWS, 'the rows')
-    parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
+    parser.add_names('--rows', programs.ROWS, 'rows to compile')
+    parser.add_names('--topologies', chips.TOPOLOGIES, 'topologies to compile for')
     parser.add_until()
     parser.add_output_path(RESULTS, folder=True)
 

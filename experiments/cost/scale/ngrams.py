@@ -204,14 +204,21 @@ def numbers(text: str) -> list[int]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--folder', type=pathlib.Path, help='folder for the text, models and temporary files')
     parser.add_argument(
-        '--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='sizes of the text, in words'
+        '--folder', type=pathlib.Path, help='folder to write the text, the models and temporary files to'
     )
     parser.add_argument(
-        '--kenlm', type=pathlib.Path, help="folder with KenLM's lmplz and query; default: measure only nplm-jax"
+        '--words',
+        type=numbers,
+        default='1_000_000,10_600_000,100_000_000',
+        help='sizes of the text in words, separated by commas',
     )
-    parser.add_argument('--memory', default='2G', help='memory for lmplz (its option -S)')
+    parser.add_argument(
+        '--kenlm',
+        type=pathlib.Path,
+        help="folder that contains KenLM's lmplz and query; default: measure only nplm-jax",
+    )
+    parser.add_argument('--memory', default='2G', help='memory that lmplz may use (its option -S)')
     parser.add_output_path(RESULTS)
     parser.add_quick(words=[QUICK_WORDS], output='runs/quick/ngrams.json')
     parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this is the measured process

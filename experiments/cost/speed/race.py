@@ -33,16 +33,21 @@ HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'o
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_names('--rows', problem.ROWS, 'the networks')
-    who = 'contestants; each is compared with the first'
-    parser.add_names('--contestants', contestants.NAMES, who, default='all that are installed')
+    parser.add_names('--rows', problem.ROWS, 'networks to train')
+    who = 'contestants, each of which is compared with the first'
+    parser.add_names('--contestants', contestants.NAMES, who, default='all installed contestants')
     problem.add_precisions(parser)
-    parser.add_count('--batch', 512, 'words per update')
-    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
-    parser.add_count('--steps', 10, 'updates per turn')
-    parser.add_count('--rounds', 5, 'timed turns of each contestant')
+    parser.add_count('--batch', 512, 'number of words per update')
+    parser.add_count(
+        '--block_size',
+        0,
+        'number of examples per block of scores in nplm-jax; 0 means the value in the config',
+        least=0,
+    )
+    parser.add_count('--steps', 10, 'number of updates per turn')
+    parser.add_count('--rounds', 5, 'number of timed turns of each contestant')
     parser.add_output_path(HERE / 'results' / 'race.json')
-    keep = 'reuse the peak memory in --output; default: measure it'
+    keep = 'reuse the peak memory recorded in --output; default: measure the peak memory'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
     small = {'rows': problem.QUICK, 'contestants': ['ours', 'plain_jax'], 'batch': 32, 'steps': 2, 'rounds': 1}
     parser.add_quick(**small, output='runs/quick/race.json')

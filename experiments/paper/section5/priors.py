@@ -120,7 +120,9 @@ def make_tables(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--lists', metavar='DIR', help='folder to write the lists to; measures nothing')
+    parser.add_argument(
+        '--lists', metavar='DIR', help='folder to write the lists of related words to without measuring anything'
+    )
 
 
 def main(flags: study.Flags) -> None:

@@ -233,10 +233,14 @@ def table(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--write', metavar='FOLDER', help='folder for the code files; default: none')
-    features = "a run of the paper's network on Brown, with the U and C to cluster; default: none"
+    parser.add_argument(
+        '--write', metavar='FOLDER', help='folder to write the code files of the trees to; default: write no files'
+    )
+    features = "run of the paper's network on Brown whose U and C are clustered; required with --write"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
-    results_of = f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: none'
+    results_of = (
+        f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: no run'
+    )
     parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
     parser.add_switch('--time', 'measure the words per second of each output layer')
 

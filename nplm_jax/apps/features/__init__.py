@@ -1,3 +1,3 @@
 """Exploration of learned word features: neighbours, maps and export."""
 
-COMMANDS = {'features': ('command', 'print neighbours of words, draw maps, and export word features')}
+COMMANDS = {'features': ('command', 'print the neighbours of words, and draw or export word features')}
