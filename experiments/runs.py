@@ -182,7 +182,7 @@ def define(parser: study.StudyParser) -> None:
         'studies', nargs='*', metavar='STUDY', help=f'studies whose missing runs are trained; {_known()}; default: all'
     )
     parser.add_argument(
-        '--only', default='*', metavar='PATTERN', help='pattern that the names of the results must match; default: *'
+        '--only', default='*', metavar='PATTERN', help='shell-style pattern of the names of the results; default: *'
     )
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
     parser.add_switch('--list', 'list the runs to train, then exit')

@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
     def add_prompt(self) -> None:
         """Adds --prompt."""
         self.add_argument(
-            '--prompt', default='', help='beginning of the text; default: an empty text at the start of a paragraph'
+            '--prompt', default='', help='text to continue; default: an empty text at the start of a paragraph'
         )
 
     def add_context(self, unit: str = 'item') -> None:

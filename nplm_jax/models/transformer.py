@@ -35,7 +35,7 @@ _BASE = 10_000.0  # base of the rotary frequencies
 class Transformer(StreamBody):
     """Causal self-attention over a sliding window. The state is a cache of keys and values."""
 
-    heads: Count = key(4, 'number of attention heads; must divide model.h')
+    heads: Count = key(4, 'number of attention heads, which must divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(
         64, 'number of previous words that each word attends to in each layer'
     )

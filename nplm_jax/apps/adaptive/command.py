@@ -53,7 +53,7 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'adaptation methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), metavar='METHOD[,METHOD]', help=methods)
-    words = 'number of words from the start of the validation words on which to tune cache sizes and learning rates'
+    words = 'number of initial validation words on which cache sizes and learning rates are tuned'
     parser.add_argument('--tune_words', type=int, default=20_000, metavar='N', help=words)
     parser.add_results()
 

@@ -48,14 +48,14 @@ def define(parser: Parser) -> None:
     above = 'keep documents with a perplexity of P or more; 30%% drops the 30%% with the lowest; default: no bound'
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
-    output = 'file to write or, for several files, folder in which they keep their names; default: no output'
+    output = 'file to write the documents to, or folder if several files are filtered; default: no output'
     parser.add_output(output, may_be_folder=True)
     parser.add_argument(
         '--field', default='text', metavar='COLUMN', help='column that contains the text in .jsonl and .parquet files'
     )
-    column = 'name of a column with the perplexity to add to the output; default: no column'
+    column = 'name of the output column to which the perplexity is written; default: no column'
     parser.add_owned('output', '--column', default='', metavar='NAME', help=column)
-    kinds = 'unit that is a document in text files: a line, or a paragraph between blank lines'
+    kinds = 'how to divide text files into documents: at each newline (lines) or at blank lines (paragraphs)'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
     parser.add_switch('--end', 'also score the end of each line, like `nplm score --end` and KenLM')
     parser.add_figure('PNG file to write the histogram to; default: no figure')
