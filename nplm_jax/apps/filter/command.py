@@ -44,8 +44,14 @@ def define(parser: Parser) -> None:
     parser.add_model_flags(mixed=False)
     texts = '.jsonl, .parquet or text files to filter, or folders or glob patterns of such files; required'
     parser.add_argument('--text', dest='files', nargs='+', required=True, metavar='FILE', help=texts)
-    below = 'keep documents with a perplexity below P; 30%% keeps the 30%% with the lowest; default: no bound'
-    above = 'keep documents with a perplexity of P or more; 30%% drops the 30%% with the lowest; default: no bound'
+    below = (
+        'keep documents with a perplexity below P; 30%% keeps the 30%% of documents with the lowest perplexity; '
+        'default: no bound'
+    )
+    above = (
+        'keep documents with a perplexity of P or more; 30%% drops the 30%% of documents with the lowest perplexity; '
+        'default: no bound'
+    )
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
     output = 'file to write the documents to, or folder if several files are filtered; default: no output'

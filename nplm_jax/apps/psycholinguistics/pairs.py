@@ -48,9 +48,14 @@ def define(parser: Parser) -> None:
     group = 'column that contains the group of each pair, such as its paradigm or phenomenon; default: a single group'
     parser.add_argument('--group', default='', metavar='COLUMN', help=group)
     for name in ('good', 'bad'):
-        help = f'column that contains the critical words of the {name} sentences, as spelled there; default: no column'
+        help = (
+            f'column that contains the critical words of the {name} sentences, as spelled in them; default: no column'
+        )
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    ties = 'how to count a tie: as half a correct pair (half), as wrong, or as right (like lm-evaluation-harness)'
+    ties = (
+        'how to count a tie: as half a correct pair (half), as a wrong pair (wrong), or as a correct pair (right), as '
+        'in lm-evaluation-harness'
+    )
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
     parser.add_context('sentence')
     parser.add_output('.csv, .tsv or .parquet file to write, with one row per pair; default: no file')

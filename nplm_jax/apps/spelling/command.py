@@ -1,4 +1,4 @@
-"""Trains a spelling model for out-of-vocabulary words, which allows a run to score and generate any word.
+"""Trains a spelling model, which allows a run to score and generate out-of-vocabulary words.
 
     nplm spell runs/NAME
     nplm spell runs/NAME --family=modified_kneser_ney --n=6

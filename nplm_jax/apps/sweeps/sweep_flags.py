@@ -18,7 +18,7 @@ LAUNCHER = flags.DEFINE_enum(
     'launcher',
     None,
     ['local', 'slurm'],
-    'Run each point as a process on this machine (local) or as a SLURM job (slurm); default: run in this process.',
+    'Run jobs as processes on this machine (local) or on SLURM (slurm); default: run in this process.',
 )
 SLURM = flags.DEFINE_list('slurm', [], 'Options of the SLURM jobs, separated by commas, such as partition=gpu,time=60.')
 JOBS = flags.DEFINE_integer(
