@@ -118,7 +118,9 @@ def define(parser: study.StudyParser) -> None:
         metavar='TEXT',
         help='text file to estimate the models from; default: print the committed results',
     )
-    parser.add_argument('--kenlm', type=pathlib.Path, help="folder that contains KenLM's lmplz")
+    parser.add_argument(
+        '--kenlm', type=pathlib.Path, help="folder that contains KenLM's lmplz, required with TEXT; default: none"
+    )
     parser.add_argument('--memory', default='2G', help='memory that lmplz may use (its option -S)')
     parser.add_count('--rounds', 3, 'number of times to run each program')
     parser.add_output_path(RESULTS / 'cold.json')

@@ -205,7 +205,9 @@ def numbers(text: str) -> list[int]:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument(
-        '--folder', type=pathlib.Path, help='folder to write the text, the models and temporary files to'
+        '--folder',
+        type=pathlib.Path,
+        help='folder to write the text, the models and temporary files to, required without --quick; default: none',
     )
     parser.add_argument(
         '--words',
