@@ -78,7 +78,7 @@ def make(show_files: bool = False) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--files', 'print a row for every result with a fault')
+    parser.add_switch('--files', 'print one row for each result that is not good')
 
 
 if __name__ == '__main__':

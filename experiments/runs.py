@@ -179,13 +179,13 @@ def _known() -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument(
-        'studies', nargs='*', metavar='STUDY', help=f'studies whose runs are trained; {_known()}; default: all'
+        'studies', nargs='*', metavar='STUDY', help=f'studies whose missing runs are trained; {_known()}; default: all'
     )
     parser.add_argument(
-        '--only', default='*', metavar='PATTERN', help='shell-style pattern that result names must match; default: *'
+        '--only', default='*', metavar='PATTERN', help='shell-style pattern of the names of the results; default: *'
     )
     parser.add_switch('--repeat', 'also train runs whose results experiments.audit rejects')
-    parser.add_switch('--list', 'list the runs that would be trained, then exit')
+    parser.add_switch('--list', 'list the runs to train, then exit')
     parser.add_training('runs/studies')
 
 

@@ -71,7 +71,7 @@ class StudyParser(Parser):
         """
         self._output_suffix = '' if folder else '.json'
         metavar, kind = ('FOLDER', 'folder') if folder else ('FILE.json', 'file')
-        help = help or f'the {kind} of the results'
+        help = help or f'{kind} to write the results to'
         self.add_argument('--output', default=os.fspath(default), metavar=metavar, help=help)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Flags | None = None) -> Flags:  # type: ignore[override]
@@ -97,17 +97,19 @@ class StudyParser(Parser):
 
     def add_quick(self, **defaults: Any) -> None:
         """Adds --quick, a half-minute check that a benchmark works; other flags then have these defaults."""
-        self.add_switch('--quick', 'run a small check that takes half a minute; its numbers are meaningless')
+        self.add_switch(
+            '--quick', 'check at a small size, within half a minute, that everything runs; the numbers are meaningless'
+        )
         self._quick = defaults
 
-    def add_until(self, help: str = 'start nothing after this time of day') -> None:
+    def add_until(self, help: str = 'time of day after which nothing is started; default: never') -> None:
         """Adds --until, a time of day. The value is in seconds since the epoch; 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
     def add_training(self, runs: str) -> None:
         """Adds the flags of a study that trains missing runs: --until, and --runs with this default."""
-        self.add_until('stop at this time of day; run the same command again to continue; default: never')
-        self.add_argument('--runs', default=runs, metavar='DIR', help=f'folder of the runs; default: {runs}')
+        self.add_until('time of day at which to stop; run the same command again to resume; default: never')
+        self.add_argument('--runs', default=runs, metavar='DIR', help=f'folder that contains the runs; default: {runs}')
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -189,7 +191,7 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
     parser = StudyParser(doc or '')
     define(parser)
     if has_table:
-        parser.add_switch('--show', 'print the table of the committed results without measuring')
+        parser.add_switch('--show', 'print the table of the committed results without measuring anything')
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Compares runs by their perplexities on their test sets or on any text, in a table and a figure.
+"""Compares the perplexities of runs on their test sets or on any text, in a table and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
@@ -47,8 +47,8 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_model_flags()
-    parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
-    parser.add_figure('PNG file to write the figure to; default: none')
+    parser.add_argument('--text', default='', metavar='FILE', help='text file to score with each run; default: no text')
+    parser.add_figure('PNG file to write the figure to; default: no figure')
     parser.add_json()
 
 

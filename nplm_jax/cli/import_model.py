@@ -26,8 +26,8 @@ from nplm_jax.utils.io import expand
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_argument('file', metavar='FILE', help='ARPA file to import')
-    parser.add_argument('--workdir', required=True, metavar='DIR', help='folder of the new run; required')
-    vocabulary = 'use the vocabulary of this run; default: the words of the file'
+    parser.add_argument('--workdir', required=True, metavar='DIR', help='folder to write the new run to; required')
+    vocabulary = 'run whose vocabulary the model should use; default: the words of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     parser.add_plugins()
 

@@ -1,4 +1,4 @@
-"""Shows the details of a run: state, sizes, perplexities, training, files and config.
+"""Shows the details of a run: its state, sizes, perplexities, training, files and config.
 
     nplm info runs/brown-mlp9
     nplm info runs/brown-mlp9 --json

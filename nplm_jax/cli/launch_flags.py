@@ -19,21 +19,27 @@ _argv: list[str] = []  # the words of the command line, where ml_collections loo
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
-    'Path or name of a config, optionally followed by a preset, such as configs/brown.py:mlp9 or brown:mlp9.',
+    'Path or name of a config, optionally followed by a colon and a preset, such as brown:mlp9 or my_config.py:large.',
     sys_argv=_argv,
 )
 flags.FLAGS['config'].parser = ConfigParser()
-PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
+PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key, then exit.')
 MINUTES = flags.DEFINE_float(
     'minutes', None, 'Choose a network that can be trained on the text in this many minutes on this machine.'
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME, followed by the overridden keys.')
-DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train together with other processes on one mesh.')
-COORDINATOR = flags.DEFINE_string('coordinator', None, 'Address of the first process, HOST:PORT; default: from SLURM.')
-PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)
-PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
+WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run; default: runs/NAME, followed by the changed keys.')
+DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with several processes that share one device mesh.')
+COORDINATOR = flags.DEFINE_string(
+    'coordinator', None, 'Address of the first process, as HOST:PORT; default: the address given by SLURM.'
+)
+PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: the number given by SLURM.', 1)
+PROCESS_ID = flags.DEFINE_integer(
+    'process_id', None, 'Index of this process, starting at 0; default: the index given by SLURM.', 0
+)
 SCHEDULER = flags.DEFINE_string(
-    'scheduler', None, 'Dask scheduler, such as tcp://HOST:8786, for large texts; default: use only this machine.'
+    'scheduler',
+    None,
+    'Address of a Dask scheduler whose workers process large texts, such as tcp://HOST:8786; default: this machine.',
 )
 HEARTBEAT = flags.DEFINE_integer(
     'heartbeat', 10, 'Seconds without a response after which a process is considered lost.', 5

@@ -1,4 +1,4 @@
-"""Mixes trained models with weights learned on the validation words, and evaluates the mixtures.
+"""Mixes trained models with weights learned on the validation words and evaluates the mixtures.
 
     nplm mix runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --output=weights.json
     nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
@@ -45,11 +45,17 @@ SPLITS = ('valid', 'test')
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_results('JSON file for the results or, with --to=arpa, ARPA file for the mixture; default: none')
-    parser.add_argument(
-        '--to', choices=['arpa'], help='write the mixture as a single back-off model to --output; default: none'
+    parser.add_results(
+        'JSON file to write the weights to or, with --to=arpa, ARPA file to write the mixture to; default: none'
     )
-    weights = 'weights of the runs: numbers such as 0.7,0.3 or a JSON file written by this command; default: learn them'
+    parser.add_argument(
+        '--to',
+        choices=['arpa'],
+        help='write the mixture to --output as a single back-off model in this format; default: no model',
+    )
+    weights = (
+        'weights of the runs: numbers such as 0.7,0.3, or a JSON file written by this command; default: learned weights'
+    )
     parser.add_owned('to', '--weights', default='', help=weights)
 
 

@@ -59,13 +59,18 @@ class Parser(argparse.ArgumentParser):
         """
         self._max_runs = at_most
         nargs = '?' if at_most == 1 else '*'
-        self.add_argument('runs', nargs=nargs, metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
+        self.add_argument(
+            'runs',
+            nargs=nargs,
+            metavar='RUN',
+            help='folder of a run, such as runs/brown-mlp9, or file written by `nplm pack`',
+        )
         if loads:
             self.add_plugins()
 
     def add_plugins(self) -> None:
         """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
-        what = 'modules that may be imported for the plug-ins of a run, such as my_models,my_tokens'
+        what = 'modules from which plug-ins of the runs may be imported, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
@@ -77,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         self.add_runs(None if mixed else 1)
         if mixed:
             weights = (
-                'weights of the runs in their mixture: numbers such as 0.7,0.3 that sum to one, or a file written by '
+                'weights of the runs in the mixture: numbers that sum to one, such as 0.7,0.3, or a file written by '
                 '`nplm mix --output=FILE`; default: equal weights'
             )
             self.add_argument('--weights', default='', help=weights)
@@ -86,8 +91,9 @@ class Parser(argparse.ArgumentParser):
     def add_tokens(self) -> None:
         """Adds --tokens."""
         kinds = (
-            'how to split text into words: words separates punctuation, whitespace is for tokenized text; default: as '
-            'in the corpus of the first run, with punctuation separated if the vocabulary requires it'
+            'how to split text into words: words also separates punctuation; whitespace splits only at whitespace, for '
+            'tokenized text; default: as in the corpus of the first run, with punctuation separated if the vocabulary '
+            'requires it'
         )
         self.add_argument('--tokens', choices=('words', 'whitespace'), default='', help=kinds)
 
@@ -102,25 +108,29 @@ class Parser(argparse.ArgumentParser):
     def add_overwrite(self, *writers: str) -> None:
         """Adds --overwrite unless it was added before; it can only be used with a flag in `writers`."""
         if not self._writers:
-            action = self.add_argument('--overwrite', action='store_true', help='replace existing files')
+            action = self.add_argument('--overwrite', action='store_true', help='replace existing output files')
             self._owned.append((action, self._writers))
         self._writers += writers
 
     def add_prompt(self) -> None:
         """Adds --prompt."""
-        self.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
+        self.add_argument(
+            '--prompt', default='', help='text to continue; default: an empty text at the start of a paragraph'
+        )
 
     def add_context(self, unit: str = 'item') -> None:
         """Adds --context, the words before each item of a table; `unit` is the name of an item in the help."""
         context = (
-            f'words that precede each {unit} and are not scored; may be empty; default: as in '
-            '`nplm score`, which uses <p> if the corpus of the runs has paragraph marks'
+            f'text that precedes each {unit} and is not scored; may be empty; default: <p> if the corpus of the runs '
+            'has paragraph marks, as in `nplm score`'
         )
         self.add_argument('--context', metavar='TEXT', help=context)
 
     def add_columns(self) -> None:
         """Adds --item, --zone and --word, the columns of a table (--table) with one row per word."""
-        items = 'column that identifies an item, or several columns that do so together, such as item,condition'
+        items = (
+            'column that identifies the items, or several columns that together identify them, such as item,condition'
+        )
         self.add_owned('table', '--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
         for column in ('zone', 'word'):
             self.add_owned(
@@ -134,12 +144,12 @@ class Parser(argparse.ArgumentParser):
 
     def add_scheduler(self) -> None:
         """Adds --scheduler; see `scheduler.use`."""
-        what = 'Dask scheduler whose workers score texts of more than 65,536 words; default: this machine'
+        what = 'address of a Dask scheduler whose workers score texts of more than 65,536 words; default: this machine'
         self.add_argument('--scheduler', default='', metavar='tcp://HOST:PORT', help=what)
 
     def add_json(self) -> None:
         """Adds --json."""
-        self.add_switch('--json', 'print the results as one JSON object')
+        self.add_switch('--json', 'print the results as a JSON object')
 
     def add_output(
         self, help: str, metavar: str | None = None, required: bool = False, may_be_folder: bool = False

@@ -37,9 +37,11 @@ from nplm_jax.utils.untrusted import read_text
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_argument('file', metavar='FILE', help='ARPA file to prune')
-    entropy = 'remove n-grams whose removal increases the perplexity by less than this fraction; default: keep them'
+    entropy = (
+        'remove n-grams whose removal increases the perplexity by less than this fraction; default: keep all n-grams'
+    )
     parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
-    words = 'file with the words to keep, separated by whitespace; default: keep all words'
+    words = 'file that lists the words to keep, separated by whitespace; default: keep all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
     parser.add_output('ARPA file to write; required', metavar='FILE', required=True)
 

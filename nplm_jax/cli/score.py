@@ -1,4 +1,4 @@
-r"""Scores a text word by word, and prints the same columns as KenLM's `query`.
+r"""Scores a text word by word and prints the same columns as KenLM's `query`.
 
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < text
@@ -80,13 +80,13 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_model_flags()
-    parser.add_switch('--stream', 'score all lines as one stream')
-    parser.add_switch('--summary', 'print only the perplexity and the counts for the whole text')
-    parser.add_switch('--open', 'score unknown words by their spelling')
+    parser.add_switch('--stream', 'score all lines as one stream instead of independently')
+    parser.add_switch('--summary', 'print only the perplexity and the counts of the whole text')
+    parser.add_switch('--open', 'score unknown words with the spelling model trained by `nplm spell RUN`')
     parser.add_switch('--end', 'also score the end of each line')
     form = (
-        "kenlm: the columns of KenLM's query, followed by the summary of nplm; query: exactly the format of KenLM's "
-        'query; sota_lm: one probability per word and line end'
+        "output format: kenlm prints the columns of KenLM's query, followed by the summary of nplm; query prints "
+        "exactly the format of KenLM's query; sota_lm prints one probability per word and newline"
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()

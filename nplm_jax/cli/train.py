@@ -1,4 +1,4 @@
-"""Trains a network, or estimates a count-based model.
+"""Trains a network or estimates a count-based model.
 
     nplm train brown:mlp9
     nplm train brown --config.model.h=50 --config.seed=2 --workdir=runs/wider
@@ -27,7 +27,7 @@ def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
     parser.usage = 'nplm train CONFIG[:PRESET] [--config.KEY=VALUE ...] [--flags]'
     add_config(parser)
-    minutes = 'choose a network that can be trained in N minutes; default: train the network of CONFIG'
+    minutes = 'choose a network that can be trained in N minutes on this machine; default: the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
     trials = "run trials of the config file's search(trial) until N are finished; default: run the config once"
     parser.add_argument('--search', metavar='N', help=trials)
@@ -42,14 +42,18 @@ def main(flags: argparse.Namespace) -> None:
 def add_config(parser: Parser) -> None:
     """Adds the config argument and the flags shared by `nplm train` and `nplm sweep`."""
     parser.passes_on = True
-    parser.add_argument('config', metavar='CONFIG[:PRESET]', help='config and preset, such as brown:mlp9')
     parser.add_argument(
-        '--config.KEY', metavar='VALUE', help='set a config key, as in --config.model.h=50; default: as in the preset'
+        'config', metavar='CONFIG[:PRESET]', help='config, optionally with a preset, such as brown:mlp9'
     )
     parser.add_argument(
-        '--workdir', metavar='DIR', help='output directory; default: runs/NAME, with the changed keys appended'
+        '--config.KEY',
+        metavar='VALUE',
+        help='value of a config key, as in --config.model.h=50; default: the value in CONFIG',
     )
-    parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
+    parser.add_argument(
+        '--workdir', metavar='DIR', help='folder of the run; default: runs/NAME, followed by the changed keys'
+    )
+    parser.add_switch('--print_config', 'print every config key with its value and meaning, then exit')
 
 
 def start(typed: Sequence[str], flags: Sequence[str]) -> None:

@@ -63,57 +63,74 @@ class CorpusSettings:
     """`corpus.*`: the text, its tokenization, vocabulary and splits."""
 
     name: str = key(
-        'brown', 'corpus: brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | an import path'
+        'brown',
+        'corpus: brown | gutenberg | ap_news | wikitext2 | wikitext103 | text | sentences | import path of a plug-in',
     )
     path: str = key(
-        '', 'text: a UTF-8 file, or a folder of files, read in alphabetical order; ap_news, wikitext2: a folder'
+        '',
+        'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news and wikitext2: '
+        'the folder that contains the corpus',
     )
     valid_path: str = key(
-        '', 'text, ap_news: a validation file or folder; corpus.train, valid and test are then ignored'
+        '',
+        'for text and ap_news: a validation file or folder; corpus.train, corpus.valid and corpus.test are then '
+        'ignored',
     )
-    test_path: str = key('', 'text, ap_news: a test file or folder')
-    column: str = key('text', 'text column of JSON lines, Parquet files and Hugging Face datasets')
+    test_path: str = key('', 'for text and ap_news: a test file or folder')
+    column: str = key(
+        'text', 'column that contains the text in JSON Lines files, Parquet files and Hugging Face datasets'
+    )
     tokenizer: Any = chosen('corpus.tokens')
     paragraphs: Literal['auto', 'blank_lines', 'lines', 'eos'] = key(
         'auto',
-        'paragraph separator. text, ap_news: blank_lines | lines (each line is a paragraph, as in a file with one '
-        'sentence per line) | auto (lines if the text has no blank lines and its lines are clearly sentences, '
-        'otherwise blank_lines). wikitext2, wikitext103: auto (<text> before each article, <p> before each non-blank '
-        'line) | eos (<p> after each line, including blank lines, like the <eos> of published perplexities)',
+        'how the text is divided into paragraphs. For text and ap_news: blank_lines | lines (each line is a paragraph, '
+        'as in a file with one sentence per line) | auto (lines if the text has no blank lines and its lines are '
+        'clearly sentences, otherwise blank_lines). For wikitext2 and wikitext103: auto (<text> before each article, '
+        'and <p> before each non-blank line) | eos (<p> after each line, including blank lines, like the <eos> of '
+        'published perplexities)',
         _has_paragraphs,
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',
         'extent of contexts: stream (contexts cross paragraph boundaries) | line (contexts stay within a paragraph, '
-        'and its end is predicted, as in lmplz and query; only for networks, backoff, kneser_ney and '
-        'modified_kneser_ney) | auto (line for these count-based models if each line is a paragraph, otherwise stream)',
+        "and the end of each paragraph is predicted, as in KenLM's lmplz and query; supported only by networks, "
+        'backoff, kneser_ney and modified_kneser_ney) | auto (line for backoff, kneser_ney and modified_kneser_ney if '
+        'each line is a paragraph, otherwise stream)',
     )
-    min_count: Count = key(1, 'minimum count; words with a lower count become <rare>; the paper: 4', _counts_words)
+    min_count: Count = key(
+        1, 'minimum count of a word; less frequent words are replaced with <rare>; the paper uses 4', _counts_words
+    )
     max_vocabulary: MaxVocabulary = key(
         0,
-        'maximum vocabulary size |V|, including <rare>; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News',
+        'maximum vocabulary size |V|, including <rare>; 0 means no limit; the paper uses 16,383 on Brown and '
+        '17,964 on AP News',
         _counts_words,
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        "words that are counted for the vocabulary: all | train; the paper's figures are consistent with all",
+        'words that are counted to build the vocabulary: all (the whole corpus) | train (the training set); the '
+        'figures in the paper are consistent with all',
         _counts_words,
     )
     train: SplitSize = key(
-        0.8, 'training set size: a fraction of the stream if below 1, otherwise words; the paper on Brown: 800,000'
+        0.8,
+        'size of the training set: a fraction of the stream if below 1, otherwise a number of words; the paper uses '
+        '800,000 words on Brown',
     )
     valid: SplitSize = key(
-        0.1, 'validation set size, in the unit of corpus.train; follows the training set; the paper on Brown: 200,000'
+        0.1,
+        'size of the validation set, which follows the training set: a fraction of the stream if below 1, otherwise a '
+        'number of words; the paper uses 200,000 words on Brown',
     )
     test: SplitSizeOrRest = key(
         0.0,
-        'test set size, in the unit of corpus.train; follows the validation set; 0: the rest of the stream, as in the '
-        'paper',
+        'size of the test set, which follows the validation set: a fraction of the stream if below 1, otherwise a '
+        'number of words; 0 means the rest of the stream, as in the paper',
     )
     words: CountOrZero = key(
         0,
-        'number of words to use from the start of the text, with unchanged proportions of the training, validation and '
-        'test sets; if each set has its own text, words are taken from the start of each; 0: all',
+        'number of words to use from the start of the text; the proportions of the training, validation and test sets '
+        'do not change; if each set has its own text, words are taken from the start of each text; 0 means all words',
     )
     options: Options = Options()
 
@@ -127,55 +144,60 @@ class CorpusSettings:
 class TrainSettings:
     """`train.*`: length of training, batches, validation, checkpoints and logs."""
 
-    batch_size: Count = key(128, 'number of words per update; the paper: 1')
+    batch_size: Count = key(128, 'number of words per update; the paper uses 1')
     accumulate: Count = key(
         1,
-        'number of micro-batches per update, processed sequentially to save memory; the update is unchanged',
+        'number of micro-batches into which each batch is divided; they are processed sequentially to save memory, '
+        'which does not change the update',
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay per update of a running average of the parameters, which replaces them in the trained model; the '
-        'average starts as a plain mean; 1: a plain mean throughout; 0: no average',
+        'decay rate, per update, of a running average of the parameters, which replaces the parameters of the trained '
+        'model; the average starts as a plain mean; 1 means a plain mean throughout; 0 means no average',
     )
-    average_start: Share = key(0.0, 'fraction of all updates after which averaging starts; above 0: a tail average')
+    average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
     suffix_smoothing: NonNegative = key(
         0.0,
-        'after training, mix each row of C, U and W with the mean row of its suffix; the value is the training count '
-        'at which both have the same weight; rows are smoothed before train.calibrate, unless this raises the '
-        'validation perplexity (training/suffix_smoothing.py); 0: no smoothing, as in the paper',
+        'after training, mix each row of C, U and W with the mean of the rows of words with the same suffix; the value '
+        'is the training count at which the row and the mean have the same weight; smoothing precedes train.calibrate '
+        'and is omitted if it increases the validation perplexity (training/suffix_smoothing.py); 0 means no '
+        'smoothing, as in the paper',
         _has_row_per_word,
     )
     calibrate: bool = key(
         False,
         'after training, fit the output bias b to the validation words, with one offset for each group of words with '
-        'similar training counts (training/calibration.py); the paper: False',
+        'similar training counts (training/calibration.py); the paper does not calibrate',
         _has_row_per_word,
     )
     unigram_bias: bool = key(
-        True, 'initialize b with the log frequencies of the training words; unspecified in the paper'
+        True, 'initialize b with the log frequencies of the training words; the paper does not specify this'
     )
-    epochs: Count = key(8, 'maximum number of passes over the training words; the paper on Brown: 10 to 20')
+    epochs: Count = key(8, 'maximum number of passes over the training words; the paper uses 10 to 20 on Brown')
     max_steps: CountOrZero = key(
-        0, 'maximum number of updates; training may then end within a pass; 0: limited by train.epochs only'
+        0,
+        'maximum number of updates; training may then end within an epoch; 0 means no limit other than train.epochs',
     )
-    patience: Count = key(2, 'number of validations without a better perplexity after which training stops early')
-    evaluate_every: CountOrZero = key(0, 'number of updates between validations; 0: one validation per epoch')
+    patience: Count = key(2, 'number of consecutive validations without improvement after which training stops early')
+    evaluate_every: CountOrZero = key(0, 'number of updates between validations; 0 means one validation per epoch')
     valid_words: CountOrZero = key(
         0,
-        'number of evenly spaced validation words to use during training; the final evaluation uses eval.words; 0: as '
-        'in eval.words',
+        'number of evenly spaced validation words to use during training; the final evaluation uses eval.words; 0 '
+        'means the value of eval.words',
     )
     sample_words: CountOrZero = key(
         0,
-        'number of tokens to sample from the model and print at each validation during training; 0: none',
+        'number of tokens to sample from the model and print at each validation during training; 0 means none',
     )
     checkpoint_every: Count = key(2000, 'number of updates between checkpoints')
-    log_every: Count = key(250, 'number of updates between lines of metrics.jsonl')
+    log_every: Count = key(250, 'number of updates between entries of metrics.jsonl')
     steps_per_execution: Count = key(
-        50, 'number of updates per call of the compiled program, between validations, checkpoints and logs'
+        50, 'number of updates per call of the compiled program; validations, checkpoints and logs occur between calls'
     )
     input: Literal['auto', 'device', 'mapped'] = key(
-        'auto', 'training words: device (in device memory) | mapped (read from disk) | auto (mapped above 2**25 words)'
+        'auto',
+        'storage of the training words: device (device memory) | mapped (memory-mapped file) | auto (mapped if there '
+        'are more than 2**25 words, otherwise device)',
     )
 
 
@@ -183,10 +205,12 @@ class TrainSettings:
 class EvalSettings:
     """`eval.*`: evaluation of the finished model."""
 
-    train_words: CountOrZero = key(20_000, 'number of evenly spaced training words for the training perplexity; 0: all')
+    train_words: CountOrZero = key(
+        20_000, 'number of evenly spaced training words for the training perplexity; 0 means all'
+    )
     words: CountOrZero = key(
         0,
-        'number of evenly spaced words for the validation and test perplexities; 0: all words, which is exact',
+        'number of evenly spaced words for the validation and test perplexities; 0 means all words, which is exact',
     )
 
 
@@ -194,15 +218,15 @@ class EvalSettings:
 class ParallelSettings:
     """`parallel.*`: parallel training on several devices (section 3). These keys do not affect results."""
 
-    data: NumDevices = key(1, 'number of devices along the batch axis (section 3.1); -1: all remaining devices')
+    data: NumDevices = key(1, 'number of devices along the batch axis (section 3.1); -1 means all remaining devices')
     model: NumDevices = key(
         1,
-        'number of devices along the vocabulary axis of the output layer (section 3.2); -1: all remaining devices. If '
-        'output.kind is not full, these devices only divide the memory of the output rows, and the batch is divided '
-        'over all data * model devices',
+        'number of devices along the vocabulary axis of the output layer (section 3.2); -1 means all remaining '
+        'devices. If output.kind is not full, these devices share only the storage of the output rows, and the batch '
+        'is divided among all parallel.data * parallel.model devices',
     )
     mode: Literal['shard_map', 'pmap'] = key(
-        'shard_map', 'JAX transformation: shard_map | pmap (shards only the batch)'
+        'shard_map', 'JAX transformation that runs the devices in parallel: shard_map | pmap (divides only the batch)'
     )
 
     def __post_init__(self) -> None:

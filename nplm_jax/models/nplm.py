@@ -81,11 +81,13 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 class Window(Body):
     """The paper's network (section 2) below the output layer. It computes x for W and a = tanh(d + Hx) for U."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order; each word is predicted from the n-1 previous words (paper: 3, 5)')
-    m: Count = key(100, 'features per word (paper: 30, 60)')
-    h: CountOrZero = key(200, 'hidden units; 0 for no hidden layer (paper: 0, 50, 100)')
-    direct: bool = key(False, 'add direct connections W from the features to the output (paper: with and without)')
-    dropout: Share = key(0.25, 'dropout rate of features and hidden units in training (paper: 0)')
+    n: Annotated[int, at_least(2)] = key(
+        6, 'order of the model, which predicts each word from the n-1 previous words; the paper uses 3 and 5'
+    )
+    m: Count = key(100, 'number of features per word; the paper uses 30 and 60')
+    h: CountOrZero = key(200, 'number of hidden units; 0 means no hidden layer; the paper uses 0, 50 and 100')
+    direct: bool = key(False, 'add direct connections W from the features to the output; the paper uses both settings')
+    dropout: Share = key(0.25, 'dropout rate of features and hidden units during training; the paper uses no dropout')
     tables = Tables(units=('H_KxP',))
 
     def check(self) -> None:

@@ -44,13 +44,13 @@ class Recurrent(StreamBody):
         cell_class: The Flax cell that defines the parameters.
     """
 
-    weight_dropout: Share = key(0.0, 'dropout rate of recurrent (state-to-state) weights in training')
+    weight_dropout: Share = key(0.0, 'dropout rate of recurrent (state-to-state) weights during training')
     activation_penalty: NonNegative = key(
-        0.0, "coefficient of the mean square of the last layer's output, after dropout"
+        0.0, "coefficient of a penalty on the mean square of the last layer's output, after dropout"
     )
     slowness_penalty: NonNegative = key(
         0.0,
-        "coefficient of the mean squared change of the last layer's output between words, before dropout",
+        "coefficient of a penalty on the mean squared change of the last layer's output between words, before dropout",
     )
     cell_class: ClassVar[Any]
 

@@ -34,13 +34,13 @@ from nplm_jax.utils.errors import require
 class Residual(StreamBody):
     """Residual layers over a window of words and sums of earlier words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order; the window consists of the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(6, 'order of the model, whose window consists of the n-1 previous words')
     averages: Annotated[int, between(0, 16)] = key(
         3,
-        'number of sums over earlier words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
-        'divided by the square root of its number of words',
+        'number of sums over the words before the window; the first sum covers n-1 words, and each further sum covers '
+        'twice as many; each sum is divided by the square root of its number of words',
     )
-    expansion: Count = key(2, 'inner width of a residual layer, as a multiple of h')
+    expansion: Count = key(2, 'inner width of each residual layer, as a multiple of model.h')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a window of one word without sums."""

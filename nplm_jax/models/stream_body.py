@@ -31,20 +31,23 @@ class StreamBody(Body):
         bptt_length: The number of words per stream in an update, to which back-propagation through time is truncated.
     """
 
-    m: Count = key(100, 'features per word')
-    h: CountOrZero = key(200, 'units per layer')
-    dropout: Share = key(0.25, 'dropout rate of features and units in training')
+    m: Count = key(100, 'number of features per word')
+    h: CountOrZero = key(200, 'number of units per layer')
+    dropout: Share = key(0.25, 'dropout rate of features and units during training')
     layers: Count = key(1, 'number of layers')
-    tied: bool = key(False, 'tie the output matrix U to C')
-    output_dropout: ShareOrDefault = key(-1.0, 'dropout rate of the output features; -1 for model.dropout')
-    word_dropout: Share = key(0.0, 'probability of zeroing all features of a word in training')
-    variational: bool = key(False, 'share one dropout mask among all words of a stream in an update')
+    tied: bool = key(False, 'tie the output weights U to the features C')
+    output_dropout: ShareOrDefault = key(
+        -1.0, 'dropout rate of the output features; -1 means the value of model.dropout'
+    )
+    word_dropout: Share = key(0.0, 'probability of setting all features of a word to zero during training')
+    variational: bool = key(False, 'use the same dropout mask for all words of a stream in an update')
     precision: Precision = key(
-        'auto', 'precision of matrix products below the output layer in training; values as for output.precision'
+        'auto',
+        'precision of matrix products below the output layer during training; see output.precision for the values',
     )
     activations: Precision = internal('float32')
     bptt_length: Count = key(
-        16, 'words per stream in an update; train.batch_size / bptt_length streams are read in parallel'
+        16, 'number of words per stream and update; train.batch_size / bptt_length streams are read in parallel'
     )
     lookback = 0  # type: ignore[assignment]
 

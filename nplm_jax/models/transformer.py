@@ -35,9 +35,11 @@ _BASE = 10_000.0  # base of the rotary frequencies
 class Transformer(StreamBody):
     """Causal self-attention over a sliding window. The state is a cache of keys and values."""
 
-    heads: Count = key(4, 'number of attention heads; must divide model.h')
-    memory: Annotated[int, between(1, 4096)] = key(64, 'previous words that each word attends to, per layer')
-    expansion: Count = key(4, 'inner width of the feed-forward layer, as a multiple of h')
+    heads: Count = key(4, 'number of attention heads, which must divide model.h')
+    memory: Annotated[int, between(1, 4096)] = key(
+        64, 'number of previous words that each word attends to in each layer'
+    )
+    expansion: Count = key(4, 'inner width of the feed-forward layers, as a multiple of model.h')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a number of heads that does not divide the number of units."""

@@ -24,7 +24,9 @@ from nplm_jax.models.transformer import Transformer
 class TransformerN(Transformer):
     """A Transformer over concatenations of the last n-1 words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order; each input concatenates the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(
+        6, 'order of the input, which concatenates the features of the n-1 previous words'
+    )
 
     @property
     def reach(self) -> int:

@@ -26,7 +26,7 @@ from nplm_jax.utils.errors import require
 class WindowLstm(Lstm):
     """An LSTM over the n-1 previous words, starting from a zero state."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order; each word is predicted from the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(6, 'order of the model, which predicts each word from the n-1 previous words')
     lookback = Body.lookback  # type: ignore[assignment]  # as for a window
 
     def check(self) -> None:

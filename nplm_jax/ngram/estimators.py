@@ -29,7 +29,7 @@ class Estimator(Component, abc.ABC):
         is_backoff: Whether the model is a back-off model, which can be written as an ARPA file.
     """
 
-    n: Annotated[int, at_least(2)] = key(5, 'n-gram order; each word is predicted from the n-1 previous words')
+    n: Annotated[int, at_least(2)] = key(5, 'n-gram order; the model predicts each word from the n-1 previous words')
     reads_lines: ClassVar[bool] = False
     is_backoff: ClassVar[bool] = False
 
@@ -56,8 +56,8 @@ class BackoffEstimator(Estimator):
 
     bits: Literal[0, 8, 16] = key(
         0,
-        'bits per log p above order 1, with 32 bits per back-off weight; the probabilities still sum to one; '
-        '0: 64 bits for both',
+        'number of bits per log-probability above order 1; back-off weights then have 32 bits, and the probabilities '
+        'still sum to one; 0 means 64 bits for log-probabilities and back-off weights',
     )
     is_backoff = True
 
@@ -107,8 +107,8 @@ class KneserNey(BackoffEstimator):
 
     prune_entropy: Share = key(
         0.0,
-        'drop n-grams whose removal increases the perplexity by less than this fraction, as in '
-        "SRILM's ngram -prune (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off",
+        'remove n-grams whose removal increases the perplexity by less than this fraction, as in '
+        "SRILM's ngram -prune (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0 means no pruning",
     )
     reads_lines = True
 
@@ -123,9 +123,9 @@ class ModifiedKneserNey(KneserNey):
 
     prune: str = key(
         '0',
-        'count thresholds of orders 1, 2, ..., as in lmplz --prune: drop n-grams with at most this count; the first '
-        "is 0, and the last also applies to all higher orders; '0 0 1' drops n-grams of order 3 and above that occur "
-        'once',
+        "count thresholds of orders 1, 2, ..., as in KenLM's lmplz --prune; n-grams with at most this count are "
+        "removed; the first threshold must be 0, and the last also applies to all higher orders; '0 0 1' removes "
+        'n-grams of order 3 and above that occur once',
     )
 
     @property
@@ -147,7 +147,7 @@ class ModifiedKneserNey(KneserNey):
 class Interpolated(Estimator):
     """The paper's interpolated trigram (section 4.1)."""
 
-    n: Annotated[int, at_least(2)] = key(3, 'n-gram order; must be 3')
+    n: Annotated[int, at_least(2)] = key(3, 'n-gram order, which must be 3')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects all orders except 3."""
@@ -163,8 +163,8 @@ class Interpolated(Estimator):
 class Classes(Estimator):
     """The class-based n-gram (section 4.1)."""
 
-    n: Annotated[int, at_least(2)] = key(3, 'n-gram order; each class is predicted from the n-1 previous classes')
-    classes: Count = key(500, 'number of word classes; 150 to 2000 in the paper')
+    n: Annotated[int, at_least(2)] = key(3, 'n-gram order; the model predicts each class from the n-1 previous classes')
+    classes: Count = key(500, 'number of word classes; the paper uses 150 to 2000')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`. Also writes the classes into `folder` as text."""

@@ -19,7 +19,7 @@ class FullSoftmax(Softmax):
 
     block_size: CountOrZero = key(
         0,
-        'number of examples whose |V| scores are in memory at once; 0: 256 on CPUs, 1024 on TPUs, 4096 on GPUs',
+        'number of examples whose |V| scores are in memory at once; 0 means 256 on CPUs, 1024 on TPUs and 4096 on GPUs',
     )
 
     def check(self) -> None:

@@ -55,11 +55,11 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
     samples: Count = key(
         1000,
-        'number of distinct words sampled per update and shared by all examples of the batch; at most |V|',
+        'number of distinct words sampled for each update and shared by all examples of the batch; at most |V|',
     )
     proposal: Literal['unigram', 'log_uniform'] = key(
         'unigram',
-        'sampling distribution: unigram (by training count) | log_uniform (by rank)',
+        'sampling distribution: unigram (based on training counts) | log_uniform (based on frequency ranks)',
     )
     scorer: softmax.Scorer = internal(softmax.LINEAR)  # type: ignore[misc]
 

@@ -51,16 +51,16 @@ class Softmax(OutputLayer):
     precision: Precision = key(
         'auto',
         'precision of matrix products over |V|: float32 | bfloat16 | auto (bfloat16 on accelerators and on processors '
-        'where an initial measurement finds it clearly faster); sums and parameters stay float32',
+        'where an initial measurement finds it clearly faster); sums and parameters remain in float32',
     )
     teacher: str = key(
         '',
-        'for full and sampled: comma-separated finished runs of networks over the same vocabulary; the mean of their '
-        'distributions is learned in addition to the targets',
+        'for full and sampled: folders, separated by commas, of finished runs of networks with the same vocabulary; '
+        'the network also learns the mean of their distributions',
     )
     teacher_weight: Annotated[float, between(0, 1)] = key(
         TEACHER_WEIGHT,
-        'for full and sampled: weight of output.teacher in the loss; the targets have the remaining weight',
+        'for full and sampled: weight of output.teacher in the loss; the weight of the targets is 1 minus this value',
     )
     scorer: ClassVar[Scorer] = LINEAR
     takes_new_words = True

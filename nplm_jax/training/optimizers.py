@@ -100,14 +100,16 @@ class ScheduledRule(Rule):
     """A rule whose rate follows `optimizer.schedule`. The gradient is the mean over a batch."""
 
     traced = ('learning_rate', 'decay')
-    learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
+    learning_rate: Positive = key(
+        2.0, 'peak learning rate; if you change the batch size, change the rate in proportion'
+    )
     schedule: RateSchedule = chosen('optimizer.schedule')
-    warmup: CountOrZero = key(0, 'updates of linear warm-up')
-    table_rate: Positive = key(1.0, 'rate of C, U, W and b, as a multiple of learning_rate')
-    clip_norm: NonNegative = key(0.0, 'maximum global norm of the gradients; 0 for no limit')
+    warmup: CountOrZero = key(0, 'number of updates over which the learning rate increases linearly to its peak')
+    table_rate: Positive = key(1.0, 'learning rate of C, U, W and b, as a multiple of optimizer.learning_rate')
+    clip_norm: NonNegative = key(0.0, 'maximum global norm of the gradients; 0 means no limit')
     decay: NonNegative = key(
         1e-5,
-        'weight decay: R(theta) = decay/2 |theta|^2 over C, H, U, W. For rowwise_adam and import paths it is '
+        'weight decay: R(theta) = decay/2 |theta|^2 over C, H, U and W. For rowwise_adam and plug-ins, the decay is '
         'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
     )
 
@@ -168,11 +170,12 @@ class RowwiseAdam(ScheduledRule):
     """
 
     learning_rate: Positive = key(0.003, 'peak learning rate')
-    table_rate: Positive = key(2.0, 'rate of C, U, W and b, as a multiple of learning_rate')
+    table_rate: Positive = key(2.0, 'learning rate of C, U, W and b, as a multiple of optimizer.learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        '1: each row has its own second moment; 0: all rows of a parameter share one; values in between: a weighted '
-        'geometric mean of the two. Below 1, the rows of rare words move less',
+        'sharing of second moments: 1 means that each row has its own second moment; 0 means that all rows of a '
+        'parameter share one; values in between give a weighted geometric mean of the two moments. Below 1, the rows '
+        'of rare words change less',
     )
     updates_rows = True
     sums_rows = True
@@ -190,9 +193,11 @@ class PaperRule(Rule):
     """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
 
     traced = ('epsilon_0', 'r', 'decay')
-    epsilon_0: Positive = key(1e-3, 'initial rate per word (paper: 1e-3)')
-    r: NonNegative = key(1e-8, 'decrease factor of the rate: epsilon_0 / (1 + r t) after t words (paper: 1e-8)')
-    decay: NonNegative = key(1e-4, 'weight decay: decay/2 |theta|^2 (paper: 1e-4 on Brown, 1e-5 on AP News)')
+    epsilon_0: Positive = key(1e-3, 'initial learning rate per word; the paper uses 1e-3')
+    r: NonNegative = key(
+        1e-8, 'decrease factor: after t words, the learning rate is epsilon_0 / (1 + r t); the paper uses 1e-8'
+    )
+    decay: NonNegative = key(1e-4, 'weight decay: decay/2 |theta|^2; the paper uses 1e-4 on Brown and 1e-5 on AP News')
     updates_rows = True
 
     def make(self) -> Transformation:

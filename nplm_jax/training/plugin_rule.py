@@ -34,8 +34,9 @@ class PluginRule(RowwiseAdam):
 
     tables: Literal['rowwise_adam', 'same'] = key(
         'rowwise_adam',
-        'optimizer of C, U, W and b: rowwise_adam (the named optimizer updates hidden matrices, and Adam updates other '
-        'vectors) | same (the named optimizer updates all parameters, C, U, W and b at table_rate times learning_rate)',
+        'optimizer of C, U, W and b: rowwise_adam (the named optimizer updates only the hidden matrices, and Adam '
+        'updates other vectors) | same (the named optimizer updates all parameters, and the learning rate of C, U, '
+        'W and b is table_rate times learning_rate)',
     )
     options: Options = Options()
 

@@ -338,10 +338,10 @@ def main() -> None:
     """Runs the selected cases, and writes the record or compares them with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument('--output', type=pathlib.Path, help='write the record to this file')
-    what.add_argument('--compare', type=pathlib.Path, help='compare with the record in this file')
+    what.add_argument('--output', type=pathlib.Path, help='file to write the record to')
+    what.add_argument('--compare', type=pathlib.Path, help='record to compare the results with')
     parser.add_argument('--brown', action='store_true', help='also train MLP9 on Brown, which takes minutes')
-    parser.add_argument('--only', default='', help='comma-separated names of the cases to run')
+    parser.add_argument('--only', default='', help='names of the cases to run, separated by commas; default: all cases')
     flags = parser.parse_args()
     names = [*CASES, *[BROWN] * flags.brown]
     chosen = flags.only.split(',') if flags.only else names

@@ -24,19 +24,24 @@ def measure_coverage(rooms: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--measure', action='store_true', help='run the mutants that have not been run yet')
-    parser.add_argument('--again', action='store_true', help='also run the survivors again')
-    parser.add_argument('--report', action='store_true', help='write the results')
-    parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
+    parser.add_argument('--measure', action='store_true', help='run all mutants that have not been run yet')
+    parser.add_argument('--again', action='store_true', help='also run the surviving mutants again')
+    parser.add_argument('--report', action='store_true', help='write the results to a file in results/')
     parser.add_argument(
-        '--slow', type=float, metavar='SECONDS', help='list superfluous tests that take at least this long'
+        '--coverage', nargs='+', default=[], metavar='ROOM', help='rooms whose covered lines are recorded'
     )
-    parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--size', type=int, default=240)
-    parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
     parser.add_argument(
-        '--budget', type=float, default=study.BUDGET, help='limit of processor time per mutant, in seconds'
+        '--slow',
+        type=float,
+        metavar='SECONDS',
+        help='list the tests of at least this duration that run no line which no other test runs',
     )
+    parser.add_argument('--seed', type=int, default=1, help='random seed for choosing the mutants; default: 1')
+    parser.add_argument('--size', type=int, default=240, help='number of mutants; default: 240')
+    parser.add_argument(
+        '--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM', help='rooms to mutate'
+    )
+    parser.add_argument('--budget', type=float, default=study.BUDGET, help='maximum processor time per mutant [s]')
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)

@@ -50,15 +50,15 @@ HEADER = [
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--base', default='', metavar='FOLDER', help='checkout to compare with')
-    parser.add_names('--rows', [*PAPER, *OWN], 'networks to measure')
-    parser.add_names('--precisions', problem.PRECISIONS, 'precisions of the matrix products of the full output')
-    parser.add_names('--kinds', KINDS, 'other values of output.kind to measure in the last row')
+    parser.add_argument('--base', default='', metavar='FOLDER', help='folder of the checkout to compare with')
+    parser.add_names('--rows', [*PAPER, *OWN], 'networks to train')
+    parser.add_names('--precisions', problem.PRECISIONS, 'precisions of matrix products with output.kind=full')
+    parser.add_names('--kinds', KINDS, 'other values of output.kind to measure with the last row')
     parser.add_count('--batch', 512, 'number of words per update')
     parser.add_count('--steps', 20, 'number of updates per execution')
-    parser.add_argument('--seconds', type=float, default=1.0, help='approximate duration of a turn in seconds')
-    parser.add_count('--rounds', 5, 'number of timed turns of each side')
-    parser.add_count('--starts', 3, 'number of compilations of each entry on each side')
+    parser.add_argument('--seconds', type=float, default=1.0, help='approximate duration of a turn [s]')
+    parser.add_count('--rounds', 5, 'number of timed turns of each checkout')
+    parser.add_count('--starts', 3, 'number of compilations of each entry in each checkout')
     parser.add_output_path(pathlib.Path('runs') / 'paired.json')
 
 

@@ -52,11 +52,11 @@ PARTS = ('start', 'middle', 'end')
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument(
-        '--minutes', type=study.positive(float), help='duration in minutes; default: print the committed results'
+        '--minutes', type=study.positive(float), help='duration of the test [min]; default: print the committed results'
     )
     parser.add_argument('--visitors', type=study.positive(int), default=20, help='number of concurrent visitors')
-    parser.add_switch('--no_training', 'serve without training concurrently')
-    parser.add_argument('--workdir', default='', help='folder that keeps the runs; default: a temporary folder')
+    parser.add_switch('--no_training', 'serve the explorer without concurrent training')
+    parser.add_argument('--workdir', default='', help='folder to keep the runs in; default: a temporary folder')
     parser.add_output_path(RESULTS / 'soak.json')
 
 

@@ -138,8 +138,8 @@ def show(_: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_names('--texts', TEXTS, 'texts to train on')
-    parser.add_names('--by', KINDS, 'models to train, named by how they are chosen')
-    parser.add_names('--minutes', map(str, MINUTES), 'training times in minutes')
+    parser.add_names('--by', KINDS, 'models to train, named after how they are chosen')
+    parser.add_names('--minutes', map(str, MINUTES), 'training times [min]')
     parser.add_training('runs/minutes')
 
 

@@ -175,8 +175,8 @@ def make() -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--summary', 'print the five rows shown in the README')
-    parser.add_switch('--seeds', 'print the rows with several seeds')
+    parser.add_switch('--summary', 'print only the five rows that the README shows')
+    parser.add_switch('--seeds', 'print the rows that have results for several seeds')
     parser.add_switch('--figure', 'also draw frontier.png')
 
 

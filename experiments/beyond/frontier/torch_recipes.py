@@ -29,9 +29,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_names('--recipes', RECIPES, 'recipes to train')
     parser.add_names('--corpora', CORPORA, 'corpora to train on')
-    parser.add_argument(
-        '--minutes', type=study.positive(float), default=1.0, help='training time [minutes]; default: 1'
-    )
+    parser.add_argument('--minutes', type=study.positive(float), default=1.0, help='training time [min]; default: 1')
     parser.add_output_path(RESULTS, folder=True)
 
 

@@ -115,8 +115,10 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
 
 def define(parser: entry.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--workdir', required=True, help='folder of the runs')
-    parser.add_argument('--data', required=True, help="folder with a clone of the corpus's repository")
+    parser.add_argument('--workdir', required=True, help='folder that contains the runs; required')
+    parser.add_argument(
+        '--data', required=True, help="folder that contains a clone of the corpus's repository; required"
+    )
 
 
 def main(flags: entry.Flags) -> None:

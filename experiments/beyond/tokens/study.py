@@ -232,11 +232,15 @@ def summarize(measured: dict[str, Any]) -> dict[str, float]:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument(
-        '--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='name of the run to train'
+        '--run',
+        required=True,
+        choices=[run.name for run in all_runs()],
+        metavar='RUN',
+        help='name of the run to train; required',
     )
-    parser.add_argument('--workdir', required=True, help='folder for the texts and runs')
+    parser.add_argument('--workdir', required=True, help='folder to write the texts and runs to; required')
     parser.add_argument('--core', type=int, default=0, help='index of the CPU core that the run uses')
-    parser.add_output_path(help='results file; default: print the results')
+    parser.add_output_path(help='file to write the results to; default: print the results')
 
 
 def main(flags: study.Flags) -> None:

@@ -127,7 +127,7 @@ def draw() -> None:
 
 def define(parser: entry.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--reading', 'print the fit to reading times')
+    parser.add_switch('--reading', 'print how well the surprisals of the models predict reading times')
     parser.add_switch('--figure', 'also draw bits.png')
 
 

@@ -226,12 +226,12 @@ def root_of(flags: study.Flags) -> pathlib.Path:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    minutes = 'time in minutes after which no further row is started; default: 25'
+    minutes = 'time after which no row is started [min]; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows at a small size, on any device')
     parser.add_names('--rows', ROWS, 'rows to measure')
     parser.add_switch('--figure', 'also draw race.png')
-    parser.add_output_path(help='results folder; default: see above', folder=True)
+    parser.add_output_path(help='folder to write the results to; default: see above', folder=True)
     parser.add_quick(rows=['mlp1-512', 'mlp9-4096-plain_jax'], rehearse=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 

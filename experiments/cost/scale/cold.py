@@ -112,10 +112,17 @@ def table(flags: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
-    parser.add_argument('--kenlm', type=pathlib.Path, help="folder with KenLM's lmplz")
+    parser.add_argument(
+        'text',
+        nargs='?',
+        metavar='TEXT',
+        help='text file to estimate the models from; default: print the committed results',
+    )
+    parser.add_argument(
+        '--kenlm', type=pathlib.Path, help="folder that contains KenLM's lmplz, required with TEXT; default: none"
+    )
     parser.add_argument('--memory', default='2G', help='memory that lmplz may use (its option -S)')
-    parser.add_count('--rounds', 3, 'number of runs of each program')
+    parser.add_count('--rounds', 3, 'number of times to run each program')
     parser.add_output_path(RESULTS / 'cold.json')
     parser.add_quick(rounds=1, output='runs/quick/cold.json')
 

@@ -112,7 +112,7 @@ def small_text(num_words: int) -> Iterator[str]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('words', type=study.positive(int), help='number of words')
+    parser.add_argument('words', type=study.positive(int), help='number of words to generate')
     parser.add_argument('file', type=pathlib.Path, help='text file to write')
     parser.add_argument('--seed', type=int, default=SEED, help='random seed for generating the text')
 

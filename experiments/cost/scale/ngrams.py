@@ -204,7 +204,11 @@ def numbers(text: str) -> list[int]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--folder', type=pathlib.Path, help='folder for the text, models and temporary files')
+    parser.add_argument(
+        '--folder',
+        type=pathlib.Path,
+        help='folder to write the text, the models and temporary files to, required without --quick; default: none',
+    )
     parser.add_argument(
         '--words',
         type=numbers,
@@ -212,7 +216,9 @@ def define(parser: study.StudyParser) -> None:
         help='sizes of the text in words, separated by commas',
     )
     parser.add_argument(
-        '--kenlm', type=pathlib.Path, help="folder with KenLM's lmplz and query; default: measure only nplm-jax"
+        '--kenlm',
+        type=pathlib.Path,
+        help="folder that contains KenLM's lmplz and query; default: measure only nplm-jax",
     )
     parser.add_argument('--memory', default='2G', help='memory that lmplz may use (its option -S)')
     parser.add_output_path(RESULTS)

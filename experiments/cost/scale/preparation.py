@@ -145,8 +145,8 @@ def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument('texts', nargs='*', metavar='TEXT', help='text files to prepare')
-    parser.add_argument('--tokens', choices=FILES, default='words', help='type of tokens (corpus.tokens)')
-    parser.add_output_path(help='results file; default: a file in results/')
+    parser.add_argument('--tokens', choices=FILES, default='words', help='kind of tokens into which the text is split')
+    parser.add_output_path(help='file to write the results to; default: a file in results/')
     parser.add_quick(output='runs/quick/preparation.json')
     parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
 

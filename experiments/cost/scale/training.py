@@ -92,8 +92,10 @@ def table(flags: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('text', nargs='?', metavar='TEXT', help='text file; default: print the committed results')
-    parser.add_argument('--rounds', type=study.positive(int), default=10, help='number of timed rounds')
+    parser.add_argument(
+        'text', nargs='?', metavar='TEXT', help='text file to train on; default: print the committed results'
+    )
+    parser.add_argument('--rounds', type=study.positive(int), default=10, help='number of rounds to measure')
     parser.add_argument('--chunks', type=study.positive(int), default=20, help='number of chunks of updates per round')
     parser.add_output_path(RESULTS)
     parser.add_quick(rounds=1, chunks=2, output='runs/quick/training.json')

@@ -39,8 +39,10 @@ HEADER = ['network', 'plain, words/s', 'exact evaluation, words/s', 'ratio']
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_names('--networks', NETWORKS, 'networks to measure, with random parameters')
-    parser.add_count('--words', 8192, 'words per turn, rounded down to a multiple of 256', least=SCORING_BATCH)
+    parser.add_names('--networks', NETWORKS, 'networks to evaluate, with random parameters')
+    parser.add_count(
+        '--words', 8192, 'number of words per turn, rounded down to a multiple of 256', least=SCORING_BATCH
+    )
     parser.add_count('--rounds', 7, 'number of timed turns of each implementation')
     parser.add_output_path(RESULTS / 'evaluation.json')
     parser.add_quick(networks=['default'], words=512, rounds=1, output='runs/quick/evaluation.json')

@@ -25,13 +25,18 @@ _STATUS = pathlib.Path('/proc/self/status')
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='network to measure')
-    parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='implementation to measure')
+    parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='network to train')
+    parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='contestant to measure')
     parser.add_argument(
-        '--precision', default='float32', choices=problem.PRECISIONS, help='precision of the matrix multiplications'
+        '--precision', default='float32', choices=problem.PRECISIONS, help='precision of matrix products'
     )
     parser.add_count('--batch', 512, 'number of words per update')
-    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
+    parser.add_count(
+        '--block_size',
+        0,
+        'number of examples per block of scores in nplm-jax; 0 means the value in the config',
+        least=0,
+    )
 
 
 def _memory(field: str) -> int:

@@ -198,7 +198,7 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
 def add_precisions(parser: study.StudyParser) -> None:
     """Adds --precisions; see `precisions`."""
     parser.add_names(
-        '--precisions', PRECISIONS, 'precisions of matrix products', default='the faster one on this machine'
+        '--precisions', PRECISIONS, 'precisions of matrix products', default='the faster precision on this machine'
     )
 
 

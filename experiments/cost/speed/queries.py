@@ -55,15 +55,15 @@ print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/s
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--query', default='', metavar='PATH', help="KenLM's executable `query`")
+    parser.add_argument('--query', default='', metavar='PATH', help="path of KenLM's executable `query`")
     parser.add_argument('--arpa', default='', metavar='FILE', help='ARPA file of the model')
-    parser.add_argument('--text', default='', metavar='FILE', help='text to score, with one sentence per line')
+    parser.add_argument('--text', default='', metavar='FILE', help='text file to score, with one sentence per line')
     parser.add_argument(
         '--also',
         nargs='*',
         default=[],
         metavar='FILE',
-        help='additional ARPA files to compare with KenLM without timing',
+        help='more ARPA files whose scores are compared with KenLM without timing',
     )
     parser.add_count('--rounds', 3, 'number of turns of each contestant')
     parser.add_output_path(RESULTS)

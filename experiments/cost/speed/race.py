@@ -35,10 +35,15 @@ def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_names('--rows', problem.ROWS, 'networks to train')
     who = 'contestants, each of which is compared with the first'
-    parser.add_names('--contestants', contestants.NAMES, who, default='all that are installed')
+    parser.add_names('--contestants', contestants.NAMES, who, default='all installed contestants')
     problem.add_precisions(parser)
     parser.add_count('--batch', 512, 'number of words per update')
-    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
+    parser.add_count(
+        '--block_size',
+        0,
+        'number of examples per block of scores in nplm-jax; 0 means the value in the config',
+        least=0,
+    )
     parser.add_count('--steps', 10, 'number of updates per turn')
     parser.add_count('--rounds', 5, 'number of timed turns of each contestant')
     parser.add_output_path(HERE / 'results' / 'race.json')

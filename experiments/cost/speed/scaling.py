@@ -36,8 +36,13 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--axes', AXES, 'axes to vary')
     problem.add_precisions(parser)
     parser.add_count('--rounds', 3, 'number of timed turns of each contestant')
-    parser.add_count('--block_size', 0, 'examples per block of scores in nplm-jax; 0: as in the config', least=0)
-    work = 'matrix products per turn, in Gflop; a turn has between 2 and 50 updates'
+    parser.add_count(
+        '--block_size',
+        0,
+        'number of examples per block of scores in nplm-jax; 0 means the value in the config',
+        least=0,
+    )
+    work = 'work of the matrix products in a turn [Gflop]; a turn has 2 to 50 updates'
     parser.add_argument('--work', type=study.positive(float), default=60.0, metavar='N', help=work)
     parser.add_output_path(HERE / 'results' / 'scaling.json')
     parser.add_quick(axes=['batch'], rounds=1, work=0.1, output='runs/quick/scaling.json')

@@ -215,15 +215,15 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--counts', 'print the table of the count-based models without measuring')
-    parser.add_switch('--figure', 'draw the figure of the committed results without measuring')
+    parser.add_switch('--counts', 'print the table of the count-based models without measuring anything')
+    parser.add_switch('--figure', 'draw the figure of the committed results without measuring anything')
     parser.add_argument(
         '--sizes',
         type=int,
         nargs='+',
         choices=SIZES,
         default=SIZES,
-        help='training text sizes to measure, in words',
+        help='sizes of the training texts to measure, in words',
     )
     parser.add_output_path(RESULTS, folder=True)
 

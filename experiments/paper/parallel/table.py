@@ -28,10 +28,10 @@ BATCH = 1024
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))
 DEVICES = tuple(2**i for i in range(13))
 HELP = {  # field of counts.Machine -> help text of its flag
-    'flops': 'speed of matrix products of a device [operations/s]',
-    'memory': 'speed of the memory of a device [bytes/s]',
-    'network': 'speed of the network of a device [bytes/s]',
-    'latency': 'time of a message [s]',
+    'flops': 'speed of matrix products on each device [flop/s]',
+    'memory': 'memory bandwidth of each device [bytes/s]',
+    'network': 'network bandwidth of each device [bytes/s]',
+    'latency': 'latency of a message between devices [s]',
 }
 
 
@@ -113,8 +113,8 @@ def make(machine: counts.Machine) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--measure', 'recompile the programs and write results/compiled.json')
-    parser.add_switch('--figure', 'also draw predicted.png; for another machine, in the working folder')
+    parser.add_switch('--measure', 'compile the programs again and write results/compiled.json')
+    parser.add_switch('--figure', 'also draw predicted.png, which for another machine is written to the working folder')
     for field in dataclasses.fields(counts.Machine):
         parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help=HELP[field.name])
 

@@ -348,9 +348,9 @@ def make(names: Sequence[str]) -> str:
 def define(parser: studies.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_names('--networks', NETWORKS, 'networks to measure')
-    parser.add_argument('--runs', default='runs/section5/new_words', help='folder of the trained networks')
-    parser.add_count('--valid', NUM_VALID, 'number of words used to choose the variant')
-    parser.add_count('--test', NUM_TEST, 'number of words used to test the chosen variant')
+    parser.add_argument('--runs', default='runs/section5/new_words', help='folder that contains the trained networks')
+    parser.add_count('--valid', NUM_VALID, 'number of words on which the variant is chosen')
+    parser.add_count('--test', NUM_TEST, 'number of words on which the chosen variant is tested')
 
 
 def main(flags: studies.Flags) -> None:

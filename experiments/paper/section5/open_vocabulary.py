@@ -301,7 +301,7 @@ def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the folders."""
-    folders = 'folder for the new runs, followed by the folders of finished runs'
+    folders = 'folder of the new runs, followed by the folders of finished runs'
     parser.add_argument('folders', nargs='*', metavar='DIR', help=folders)
 
 

@@ -120,7 +120,11 @@ def make_tables(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--lists', metavar='DIR', help='write the lists to this folder and exit; default: measure')
+    parser.add_argument(
+        '--lists',
+        metavar='DIR',
+        help='folder to write the lists of related words to; default: measure the priors instead',
+    )
 
 
 def main(flags: study.Flags) -> None:

@@ -234,11 +234,13 @@ def table(_: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_argument(
-        '--write', metavar='FOLDER', help='write the code files to this folder; default: do not write them'
+        '--write', metavar='FOLDER', help='folder to write the code files of the trees to; default: write no files'
     )
-    features = "run of the paper's network on Brown whose U and C are clustered"
+    features = "run of the paper's network on Brown whose U and C are clustered, required with --write; default: none"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
-    results_of = f'copy the results of RUN to results/tree_NAME.json, where NAME is one of {", ".join(TREES)}'
+    results_of = (
+        f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: no run'
+    )
     parser.add_argument('--take', default='', metavar='NAME=RUN,...', help=results_of)
     parser.add_switch('--time', 'measure the words per second of each output layer')
 

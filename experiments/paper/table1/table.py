@@ -169,9 +169,9 @@ def draw(path: pathlib.Path) -> None:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_switch('--short', 'print only the networks, with their cost')
+    parser.add_switch('--short', 'print only the rows of the networks, with their training costs')
     parser.add_switch('--figure', 'also draw table1.png')
-    parser.add_switch('--seeds', 'print the rows with several seeds')
+    parser.add_switch('--seeds', 'print the rows that have results for several seeds')
 
 
 def show(flags: study.Flags) -> str:

@@ -203,7 +203,7 @@ def make_table(measured: Mapping[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the folder."""
-    parser.add_argument('--runs', help='folder of the runs to measure; default: print the committed table')
+    parser.add_argument('--runs', help='folder that contains the runs; default: print the committed table')
 
 
 def main(flags: study.Flags) -> None:

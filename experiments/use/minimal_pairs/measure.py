@@ -139,12 +139,14 @@ def _timed(
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--runs', required=True, help='folder of the trained models')
+    parser.add_argument('--runs', required=True, help='folder that contains the trained models; required')
     parser.add_argument(
         '--models', nargs='+', default=[], help='names of the runs to measure; default: all finished runs'
     )
     parser.add_argument(
-        '--data', default='', help='path of BLiMP.zip; default: ../shared/data/blimp.zip or a downloaded copy'
+        '--data',
+        default='',
+        help='path of BLiMP.zip; default: ../shared/data/blimp.zip if it exists, otherwise a downloaded copy',
     )
     parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'repeat existing measurements')

@@ -247,10 +247,12 @@ def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_Wx
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--runs', nargs='+', required=True, help='folders of the runs')
-    parser.add_argument('--data', required=True, help="folder with a clone of the corpus's repository")
+    parser.add_argument('--runs', nargs='+', required=True, help='folders of the runs to measure; required')
     parser.add_argument(
-        '--cache', default='', help='folder of the cached surprisals; default: .natural_stories in --runs'
+        '--data', required=True, help="folder that contains a clone of the corpus's repository; required"
+    )
+    parser.add_argument(
+        '--cache', default='', help='folder to keep the surprisals in; default: .natural_stories in --runs'
     )
     parser.add_output_path(RESULTS / 'gains.json')
 

@@ -200,7 +200,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_switch('--questions', "print the answers to the protocol's questions")
-    parser.add_switch('--figure', 'also draw the figure')
+    parser.add_switch('--figure', 'also draw a figure of the perplexities and gains')
 
 
 def show(flags: study.Flags) -> str:

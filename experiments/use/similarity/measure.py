@@ -95,7 +95,7 @@ def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> N
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--runs', required=True, help='folder of the trained networks')
+    parser.add_argument('--runs', required=True, help='folder that contains the trained networks; required')
     parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
     parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'repeat existing measurements')

@@ -1,4 +1,4 @@
-"""Evaluates models that adapt to the preceding words. The models predict each word before they learn from it.
+"""Evaluates models that adapt to a text by learning from each word after they have predicted it.
 
     nplm adapt runs/brown-five_minutes runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-five_minutes lm.nplm --text=novel.txt
@@ -48,12 +48,12 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_runs()
-    text = 'text file to adapt to; default: the validation and test words of the runs'
+    text = 'text file to evaluate the models on; default: the validation and test words of the corpus of the runs'
     parser.add_argument('--text', default='', metavar='FILE', help=text)
     parser.add_tokens()
-    methods = 'methods to evaluate, separated by commas; default: %(default)s'
+    methods = 'adaptation methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), metavar='METHOD[,METHOD]', help=methods)
-    words = 'number of words, from the start of the validation split, for tuning cache sizes and learning rates'
+    words = 'number of initial validation words on which cache sizes and learning rates are tuned'
     parser.add_argument('--tune_words', type=int, default=20_000, metavar='N', help=words)
     parser.add_results()
 

@@ -1,4 +1,4 @@
-"""Decodes CTC emissions of a speech recognizer into words by beam search with trained models.
+"""Decodes the CTC emissions of a speech recognizer into words by beam search with trained models.
 
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --labels=labels.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --labels=... --lexicon=... --references=valid.txt --tune
@@ -47,21 +47,30 @@ _ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of the la
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    emissions = 'one array (frames x labels) of log-probabilities per utterance; required'
+    emissions = 'file with one array of log-probabilities (frames x labels) per utterance; required'
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help=emissions)
-    labels = 'labels of the acoustic model, one per line; required'
+    labels = 'file with the labels of the acoustic model, one per line; required'
     parser.add_argument('--labels', required=True, metavar='FILE', help=labels)
-    parser.add_argument('--lexicon', default='', metavar='FILE', help='spellings of words; default: allow all words')
-    parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
-    parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
-    weights = 'weights of the runs in their mixture, as in nplm score; default: equal weights'
+    parser.add_argument(
+        '--lexicon', default='', metavar='FILE', help='file with the spellings of words; default: allow all words'
+    )
+    parser.add_argument(
+        '--references', default='', metavar='FILE', help='file with the reference transcripts; default: no references'
+    )
+    parser.add_owned(
+        'references',
+        '--tune',
+        action='store_true',
+        help='tune the weights on the references and print them instead of the words',
+    )
+    weights = 'weights of the runs in the mixture, as in `nplm score`; default: equal weights'
     parser.add_argument('--weights', default='', help=weights)
-    lm_weight = "weight of the language model's log-probability"
+    lm_weight = "weight of the language model's log-probability in the score of a hypothesis"
     parser.add_argument('--lm_weight', type=float, default=1.0, metavar='W', help=lm_weight)
     parser.add_argument('--word_score', type=float, default=0.0, metavar='X', help='score to add for each word')
-    parser.add_argument('--blank', default='-', metavar='LABEL', help='blank label of the CTC model')
+    parser.add_argument('--blank', default='-', metavar='LABEL', help='label of the CTC blank')
     parser.add_argument('--silence', default=_SILENCE, metavar='LABEL', help='label that separates words')
-    width = 'maximum number of hypotheses to keep after each frame'
+    width = 'maximum number of hypotheses that are kept after each frame'
     parser.add_argument('--beam_width', type=int, default=50, metavar='N', help=width)
     parser.add_output('file to write the words or the weights to; default: stdout')
 

@@ -34,16 +34,22 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_model_flags()
-    parser.add_switch('--open', 'score unknown words by their spelling (see `nplm spell`)')
+    parser.add_switch('--open', 'score unknown words with the spelling model trained by `nplm spell RUN`')
     parser.add_switch('--end', 'also score the end of each line')
-    scores = 'weights of the scores in the lists, such as 1,0.5; default: none'
+    scores = 'weights of the scores in the lists, such as 1,0.5; default: ignore these scores'
     parser.add_argument('--score_weights', default='', metavar='W[,W]', help=scores)
-    parser.add_argument('--model_weight', type=float, default=1.0, metavar='W', help="weight of the model's log10 P")
+    parser.add_argument(
+        '--model_weight',
+        type=float,
+        default=1.0,
+        metavar='W',
+        help="weight of the model's log10 probability in the total",
+    )
     parser.add_argument('--word_weight', type=float, default=0.0, metavar='W', help='score to add for each word')
-    parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the lists')
-    files = 'files of scores for --format=kaldi, such as ac.txt,lm.txt; default: none'
+    parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the n-best lists')
+    files = 'files that contain the scores for --format=kaldi, such as ac.txt,lm.txt; default: no scores'
     parser.add_argument('--score_files', default='', metavar='FILE[,FILE]', help=files)
-    tune_help = 'tune the weights on the references in this file and print the weights; default: re-rank'
+    tune_help = 'file of references on which to tune the weights, which are then printed; default: re-rank the lists'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)

@@ -32,14 +32,16 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = CONTEXT
     parser.add_model_flags()
-    host = 'address to listen on; default: 127.0.0.1, which only this machine can reach'
+    host = 'IP address or name of the host to listen on; default: 127.0.0.1, which only this machine can reach'
     parser.add_argument('--host', default='127.0.0.1', help=host)
-    port = 'port to listen on, or 0 for any free port; default: 8080'
+    port = 'port to listen on; 0 means any free port; default: 8080'
     parser.add_argument('--port', type=int, default=8080, metavar='N', help=port)
     parser.add_switch('--no_browser', 'print the address without opening a browser')
-    what = 'show the tour of one run with model.family=nplm, finished or in training, and optionally one n-gram run'
+    what = (
+        'show the tour of a run with model.family=nplm, which may still be in training, and optionally of an n-gram run'
+    )
     parser.add_switch('--tour', what)
-    parser.add_output('file to write the tour to; default: serve the tour', metavar='FILE.html')
+    parser.add_output('with --tour, HTML file to write the tour to; default: serve the tour', metavar='FILE.html')
 
 
 def main(flags: argparse.Namespace) -> None:

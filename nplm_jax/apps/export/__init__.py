@@ -1,5 +1,3 @@
 """Export of models to the formats of other tools."""
 
-COMMANDS = {
-    'export': ('command', 'export a model as ARPA, word2vec, npz, safetensors, ONNX or Hugging Face transformers')
-}
+COMMANDS = {'export': ('command', 'export a model to ARPA, word2vec, npz, safetensors, ONNX or Hugging Face format')}

@@ -39,8 +39,10 @@ FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
-    parser.add_argument('--to', choices=FORMATS, required=True, help='export format; required')
-    parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
+    parser.add_argument('--to', choices=FORMATS, required=True, help='format of the output; required')
+    parser.add_output(
+        'file to write or, with --to=hf, folder to write; required', metavar='FILE', required=True, may_be_folder=True
+    )
     parser.add_switch('--int8', "with --to=onnx, quantize the matrices to 8 bits (ONNX Runtime's dynamic quantization)")
 
 

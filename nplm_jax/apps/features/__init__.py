@@ -1,3 +1,5 @@
 """Exploration of learned word features: neighbours, maps and export."""
 
-COMMANDS = {'features': ('command', 'print neighbours of words, draw maps, and export word features')}
+COMMANDS = {
+    'features': ('command', 'print the neighbours of words, draw maps of word features, and export the features')
+}

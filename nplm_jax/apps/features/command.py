@@ -1,4 +1,4 @@
-"""Prints neighbours of words, draws maps of word features, and exports the features of a network.
+"""Prints the neighbours of words, draws maps of word features, and exports the features of a network.
 
     nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
@@ -39,8 +39,10 @@ NUM_POINTS, NUM_LABELS = 1000, 250  # number of points on a map, and of labelled
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    parser.add_argument('--words', default='', help='words for which to print neighbours; default: frequent words')
-    parser.add_switch('--maps', 'draw maps of the features')
+    parser.add_argument(
+        '--words', default='', help='words whose neighbours are printed, separated by spaces; default: frequent words'
+    )
+    parser.add_switch('--maps', 'draw two-dimensional maps of the features')
     parser.add_switch('--export', 'export the features in word2vec and TensorBoard formats')
     folder = 'folder to write the files to; default: the current folder'
     parser.add_argument('-o', '--output', default='', metavar='DIR', help=folder)

@@ -42,23 +42,29 @@ from nplm_jax.utils.untrusted import finite_numbers
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    texts = 'files to filter: .jsonl, .parquet or text files, folders or patterns; required'
+    texts = '.jsonl, .parquet or text files to filter, or folders or glob patterns of such files; required'
     parser.add_argument('--text', dest='files', nargs='+', required=True, metavar='FILE', help=texts)
-    below = 'keep documents with perplexity below P; 30%% keeps the 30%% with the lowest perplexity; default: none'
-    above = 'keep documents with perplexity P or more; 30%% drops the 30%% with the lowest perplexity; default: none'
+    below = (
+        'keep documents with a perplexity below P; 30%% keeps the 30%% of documents with the lowest perplexity; '
+        'default: no bound'
+    )
+    above = (
+        'keep documents with a perplexity of P or more; 30%% drops the 30%% of documents with the lowest perplexity; '
+        'default: no bound'
+    )
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
-    output = 'output file, or output folder for several files, which keep their names; default: none'
+    output = 'file to write the documents to, or folder if several files are filtered; default: no output'
     parser.add_output(output, may_be_folder=True)
     parser.add_argument(
         '--field', default='text', metavar='COLUMN', help='column that contains the text in .jsonl and .parquet files'
     )
-    column = 'name of a column that adds the perplexity to the output; default: no column'
+    column = 'name of the output column to which the perplexity is written; default: no column'
     parser.add_owned('output', '--column', default='', metavar='NAME', help=column)
-    kinds = 'documents in text files: lines, or paragraphs between blank lines'
+    kinds = 'how to divide text files into documents: at each newline (lines) or at blank lines (paragraphs)'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
-    parser.add_switch('--end', 'score the end of each line, like `nplm score --end` and KenLM')
-    parser.add_figure('figure of the histogram; default: no figure')
+    parser.add_switch('--end', 'also score the end of each line, like `nplm score --end` and KenLM')
+    parser.add_figure('PNG file to write the histogram to; default: no figure')
     parser.add_json()
 
 

@@ -1,4 +1,4 @@
-"""Evaluates models on minimal pairs: the fraction of pairs whose good sentence is more likely than the bad one.
+"""Evaluates models by the fraction of minimal pairs whose good sentence is more probable than the bad sentence.
 
     nplm pairs runs/brown-mlp9 runs/brown-kneser_ney_5 --table=pairs.csv --output=scored.csv
     nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
@@ -43,17 +43,22 @@ def define(parser: Parser) -> None:
     table = '.csv, .tsv, .parquet or .jsonl file with one row per pair; required'
     parser.add_argument('--table', required=True, metavar='FILE', help=table)
     for name in ('good', 'bad'):
-        help = f'column of the {name} sentences; default: {name}, or sentence_{name}'
+        help = f'column that contains the {name} sentences; default: {name} or sentence_{name}'
         parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
-    group = 'column of groups, such as paradigms or phenomena; default: one group'
+    group = 'column that contains the group of each pair, such as its paradigm or phenomenon; default: a single group'
     parser.add_argument('--group', default='', metavar='COLUMN', help=group)
     for name in ('good', 'bad'):
-        help = f'column of the critical words of the {name} sentences, spelled as in the sentence; default: none'
+        help = (
+            f'column that contains the critical words of the {name} sentences, as spelled in them; default: no column'
+        )
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    ties = 'count ties as half a correct pair (half, chance level), as wrong, or as right (like lm-evaluation-harness)'
+    ties = (
+        'how to count a tie: as half a correct pair (half), as a wrong pair (wrong), or as a correct pair (right), as '
+        'in lm-evaluation-harness'
+    )
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
     parser.add_context('sentence')
-    parser.add_output('.csv, .tsv or .parquet file to write, with one row per pair; default: none')
+    parser.add_output('.csv, .tsv or .parquet file to write, with one row per pair; default: no file')
     parser.add_json()
 
 

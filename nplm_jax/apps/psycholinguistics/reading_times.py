@@ -45,18 +45,20 @@ def define(parser: Parser) -> None:
     parser.add_runs()
     table = '.csv, .tsv, .parquet or .jsonl file with one row per word; required'
     parser.add_argument('--table', required=True, metavar='FILE', help=table)
-    parser.add_argument('--time', default='time', metavar='COLUMN', help='column of reading times')
-    scale = 'predict the logarithm of the time (log) or the time in milliseconds (ms)'
+    parser.add_argument(
+        '--time', default='time', metavar='COLUMN', help='column that contains the reading times in milliseconds'
+    )
+    scale = 'predicted quantity: the logarithm of the reading time (log) or the reading time in milliseconds (ms)'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
     parser.add_columns()
-    frequency = 'column of log frequencies; default: compute them from the counts of the vocabulary'
+    frequency = 'column that contains the log frequencies; default: log frequencies from the counts of the vocabulary'
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
     parser.add_argument(
         '--folds', type=int, default=10, metavar='K', help='number of cross-validation folds over items'
     )
-    parser.add_output('.csv, .tsv or .parquet file to write the predictors to; default: none')
-    parser.add_figure('figure of the gains with their intervals; default: no figure')
+    parser.add_output('.csv, .tsv or .parquet file to write the predictors to; default: no file')
+    parser.add_figure('PNG file to write a figure of the gains with their intervals to; default: no figure')
     parser.add_json()
 
 

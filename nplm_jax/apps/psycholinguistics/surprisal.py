@@ -1,4 +1,4 @@
-"""Computes the surprisal, entropy (both in bits) and rank of words in an experiment.
+"""Computes the surprisal and entropy (in bits) and the rank of the words of an experiment.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
     nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
@@ -35,21 +35,23 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     helps = {
-        'weights': 'also measure the mixture of the runs, with weights such as 0.7,0.3 or a file written by `nplm mix '
-        '--output=FILE`, as the model `mixture`; default: no mixture',
+        'weights': 'weights of the runs in a mixture, such as 0.7,0.3 or a file written by `nplm mix --output=FILE`; '
+        'the mixture is measured as an additional model named `mixture`; default: no mixture',
         'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
-        'sentence': 'column of sentences, for a table with one row per item; the sentences are split at whitespace, '
-        'and the columns zone and word are added; default: one row per word',
-        'figure': 'figure of the surprisal of each word; default: no figure',
-        'tokens': 'how to tokenize words: words separates punctuation, whitespace does not; default: as in the '
-        'corpus of the runs, but with punctuation separated if the vocabulary requires it',
-        'word_probability': 'for models of subwords, characters or bytes: probability of the word (corrected), or of '
-        'its tokens including the preceding space (sum), as in minicons',
+        'sentence': 'column that contains the sentences of a table with one row per item; they are split at '
+        'whitespace, and the columns zone and word are added; default: the table has one row per word',
+        'figure': 'PNG file to write a figure of the surprisal of each word to; default: no figure',
+        'tokens': 'how to tokenize words: words separates punctuation, and whitespace does not; default: as in the '
+        'corpus of the runs, with punctuation separated if the vocabulary requires it',
+        'word_probability': 'for models of subwords, characters or bytes: the probability of the word (corrected), or '
+        'the probability of its tokens, including the preceding space (sum), as in minicons',
         'hyphens': 'whether to split an unknown word at its hyphens if all parts are known (split) or not (keep)',
-        'long': 'write one row per word and run, with the name of the run in the column model',
+        'long': 'write one row per word and run, with the name of the run in the column `model`',
         'open': 'score unknown words with the spelling model trained by `nplm spell RUN`',
     }
-    parser.add_argument('--table', default='', metavar='FILE', help='table of words; default: read text from stdin')
+    parser.add_argument(
+        '--table', default='', metavar='FILE', help='file with the table of words; default: read text from stdin'
+    )
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_output('.tsv, .csv or .parquet file to write; default: TSV on stdout')
@@ -61,7 +63,7 @@ def define(parser: Parser) -> None:
         type=int,
         default=0,
         metavar='K',
-        help='also add columns with the predictors of each of the K preceding words',
+        help='also add columns with the surprisal and other predictors of each of the K preceding words',
     )
     parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])

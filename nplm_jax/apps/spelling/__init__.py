@@ -1,3 +1,3 @@
 """Spelling models of out-of-vocabulary words."""
 
-COMMANDS = {'spell': ('command', 'train a spelling model for unknown words, for score --open and generate --open')}
+COMMANDS = {'spell': ('command', 'train the spelling model that score --open and generate --open require')}

@@ -1,4 +1,4 @@
-"""Trains a spelling model for out-of-vocabulary words, with which a run can score and generate any word.
+"""Trains a spelling model, which allows a run to score and generate out-of-vocabulary words.
 
     nplm spell runs/NAME
     nplm spell runs/NAME --family=modified_kneser_ney --n=6
@@ -37,8 +37,8 @@ _NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not in the traini
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
-    parser.add_argument('--family', default='nplm', help='family of the spelling model, a value of model.family')
-    order = 'order n of the spelling model, which reads n - 1 characters; default: the same as for the network'
+    parser.add_argument('--family', default='nplm', help='model.family of the spelling model')
+    order = 'order of the spelling model, which reads the N - 1 preceding characters; default: 8'
     parser.add_argument('--n', type=int, metavar='N', help=order)
     parser.add_argument('--seed', type=int, default=1, metavar='N', help='random seed for training and generation')
     parser.add_json()

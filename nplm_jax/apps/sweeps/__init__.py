@@ -1,4 +1,4 @@
 """Multiple runs of one or several configs: grids, searches, SLURM jobs and vectorized training."""
 
-COMMANDS = {'sweep': ('command', 'train a config with several values of its keys, or several configs')}
+COMMANDS = {'sweep': ('command', 'train and compare several configs or several values of config keys')}
 LAUNCH = 'launch:EXTENSION'  # see `cli.launch_flags.Extension`

@@ -1,4 +1,4 @@
-"""Runs a sweep over one or several configs, and summarizes the results in a table and a figure.
+"""Runs a sweep over one or more configs and summarizes the results in a table and a figure.
 
     nplm sweep brown
     nplm sweep brown:mlp9 brown:mlp9,lstm brown:kneser_ney_5
@@ -26,7 +26,7 @@ def define(parser: Parser) -> None:
     axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
     parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
-    values = "config key and the values to compare; default: the points of the config file's sweep()"
+    values = "config key and the values to compare; default: the points that the config file's sweep() yields"
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help=values)
 
 

@@ -5,9 +5,9 @@ from absl import flags
 CONFIGS = flags.DEFINE_string(
     'configs', None, 'Configs to compare, separated by semicolons, such as brown:mlp9;brown:lstm.'
 )
-SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point yielded by the config file's sweep().")
+SWEEP = flags.DEFINE_boolean('sweep', False, "Train every point that the config file's sweep() yields.")
 GRID = flags.DEFINE_multi_string(
-    'grid', [], 'Values of a key to compare, in the form KEY=VALUE,VALUE,...; repeat the flag for more keys.'
+    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...; repeat the flag for other keys.'
 )
 VECTORIZE = flags.DEFINE_boolean(
     'vectorize',
@@ -15,17 +15,22 @@ VECTORIZE = flags.DEFINE_boolean(
     'Use jax.vmap to train sweep points whose parameters have the same shapes in a single program.',
 )
 LAUNCHER = flags.DEFINE_enum(
-    'launcher', None, ['local', 'slurm'], 'Run jobs on this machine or on SLURM; default: run in this process.'
+    'launcher',
+    None,
+    ['local', 'slurm'],
+    'Run jobs as processes on this machine (local) or on SLURM (slurm); default: run in this process.',
 )
-SLURM = flags.DEFINE_list('slurm', [], 'SLURM options, such as partition=gpu,time=60.')
+SLURM = flags.DEFINE_list('slurm', [], 'Options of the SLURM jobs, separated by commas, such as partition=gpu,time=60.')
 JOBS = flags.DEFINE_integer(
     'jobs', None, 'Maximum number of concurrent points or search workers; default: all points on SLURM, otherwise 1.', 1
 )
-SEARCH = flags.DEFINE_integer('search', None, "Run trials of the config file's search(trial) until N are finished.", 1)
+SEARCH = flags.DEFINE_integer(
+    'search', None, "Run trials of the config file's search(trial) until this many are finished.", 1
+)
 STORAGE = flags.DEFINE_string(
     'storage',
     None,
-    'PostgreSQL URL for --search; default: $NPLM_STORAGE if set, otherwise a SQLite file in --workdir.',
+    'PostgreSQL URL of the storage for --search; default: $NPLM_STORAGE if set, otherwise a SQLite file in --workdir.',
 )
 
 

@@ -65,7 +65,7 @@ class ByteTokenizer(Tokenizer):
 
     kind: str = internal('bytes')
     normalization: Literal['none', 'nfc', 'nfkc'] = key(
-        'none', 'Unicode normal form of the text; none keeps every byte'
+        'none', 'Unicode normalization of the text; none keeps every byte'
     )
     rules: tuple[str, ...] = internal((), repr=False)
 

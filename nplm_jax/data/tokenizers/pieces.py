@@ -49,10 +49,10 @@ class PieceTokenizer(ByteTokenizer):
 
     kind: str = internal('pieces')
     pieces: Annotated[int, at_least(MIN_PIECES)] = key(
-        8000, 'vocabulary size |V|, including special tokens and the 256 bytes'
+        8000, 'vocabulary size |V|, including special tokens and the 256 byte tokens'
     )
     piece_model: Literal['bpe', 'unigram'] = key(
-        'bpe', 'bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
+        'bpe', 'subword model: bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
     )
 
     @property

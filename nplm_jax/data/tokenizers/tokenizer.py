@@ -57,7 +57,7 @@ class Tokenizer(Component, abc.ABC):
 
     is_lossless: ClassVar[bool] = False
     kind: str = internal('')
-    boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph', by_hand=False)
+    boundary_tokens: bool = key(True, 'insert <text> before each text and <p> before each paragraph', by_hand=False)
 
     @abc.abstractmethod
     def split(self, text: str) -> list[str]:

@@ -76,11 +76,11 @@ class WordTokenizer(Tokenizer):
     """
 
     kind: str = internal('whitespace')
-    lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true', by_hand=False)
-    split_possessive: bool = key(True, "dog's -> dog 's", by_hand=False)
-    numbers: bool = key(False, 'replace numbers with <number>; the paper: true on AP News')
+    lowercase: bool = key(True, 'convert the text to lower case, as in the paper (section 4)', by_hand=False)
+    split_possessive: bool = key(True, "split possessives, such as dog's into dog 's", by_hand=False)
+    numbers: bool = key(False, 'replace numbers with <number>, as in the paper on AP News')
     proper_nouns: bool = key(
-        False, 'replace proper nouns with <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
+        False, 'replace proper nouns with <proper>, as in the paper on AP News (data/tokenizers/proper_nouns.py)'
     )
     names: Collection[str] = internal((), repr=False)
     split_punctuation: bool = internal(True)
