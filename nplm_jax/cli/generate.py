@@ -83,7 +83,7 @@ def main(flags: argparse.Namespace) -> None:
     if counts_words:
         require(flags.words >= 1, '--words', flags.words, 'must be 1 or more')
         require(
-            flags.beam is None, '--words', flags.words, 'is not supported by --beam for this run; use --max_new_tokens'
+            flags.beam is None, '--words', flags.words, 'cannot be used with --beam for this run; use --max_new_tokens'
         )
     default = _TOKENS if tokenizer.tokens else _WORDS
     num_tokens = default if flags.max_new_tokens is None else flags.max_new_tokens

@@ -87,7 +87,7 @@ def test_a_folder_that_the_first_process_refuses_ends_all_at_once(tmp_path):
 @pytest.mark.parametrize(
     'flags,message',
     [
-        ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
+        ((*SENTENCES, '--processes=2'), '--processes=2: requires --distributed'),
         ((*SENTENCES, '--distributed'), '--distributed: '),
         (
             (*SENTENCES, '--distributed', '--coordinator=localhost', '--processes=1', '--process_id=0'),

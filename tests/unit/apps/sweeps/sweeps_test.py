@@ -35,8 +35,8 @@ def test_every_point_of_the_brown_sweep_applies():
 @pytest.mark.parametrize(
     'overrides,message',
     [
-        ({'model.hidden': 3}, '--sweep: model.hidden: unknown key'),
-        ({'model.h.x': 3}, '--sweep: model.h.x: unknown key'),
+        ({'model.hidden': 3}, '--sweep: model.hidden: is not a config key'),
+        ({'model.h.x': 3}, '--sweep: model.h.x: is not a config key'),
         ({'model.h': 'many'}, "--sweep: model.h='many': must be an integer"),
         ({'model.n': 1}, '--sweep: model.n=1: must be 2 or more'),
         ({'model.m': 3, 'model.n': 1}, '--sweep: model.m=3,model.n=1: model.n=1: must be 2 or more'),
