@@ -60,7 +60,7 @@ def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
     network = runpy.run_path(path).get('network')
     if not callable(network):
-        raise BadInput('--minutes', f'{path} must define network(width, passes, words), like configs/text.py')
+        raise BadInput('--minutes', f'{path} must define network(width, passes, words), as configs/text.py does')
     return network
 
 
@@ -118,8 +118,8 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
     except (AttributeError, TypeError, BadInput):
         is_whole = False
-    require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or use another --workdir'
+    require(is_whole, '--workdir', str(folder), f'the file {MINUTES} is damaged; choose another folder')
+    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or choose another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -177,7 +177,7 @@ def choose(
             apply_keys(config, _FIVE_GRAM, typed)
         except BadInput as error:
             raise BadInput('--minutes', f'{reason}; {error}', value=minutes) from None
-        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
+        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram, because {reason}'])
     network = with_typed_optimizer(network, typed)
     budget = Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
