@@ -221,7 +221,8 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)
     names = [column for _, column in roles]
-    require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
+    allowed = f'the columns for {", ".join(role for role, _ in roles)} must differ'
+    require(len(set(names)) == len(names), 'columns', tuple(names), allowed)
     if not len(columns[names[0]]):
         raise BadInput(name, 'has no rows')
     for role, column in roles:

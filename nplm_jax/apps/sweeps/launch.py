@@ -90,7 +90,7 @@ class SweepExtension:
             (asked.JOBS, asked.LAUNCHER.value and several, '--launcher, and --sweep, --grid or --search'),
         ):
             if _is_given(flag) and not is_met:
-                raise _refuse(flag, f'needs {needed}')
+                raise _refuse(flag, f'requires {needed}')
         launchers.parse_slurm_options(asked.SLURM.value)
 
     def run(self, launch: Any) -> None:
