@@ -86,10 +86,10 @@ def _advise(runs: Sequence[Run]) -> str:
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are bits per byte, because the test texts, their sizes or samples differ or no digest is recorded'
+        return ', nor are bits per byte, because the test texts or samples differ or a digest is missing'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return (
-        f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
+        f'; {", ".join(unknown)}: bits per byte are undefined, because words are unknown or changed'
         if unknown
         else '; bits per byte are comparable'
     )

@@ -30,7 +30,7 @@ from nplm_jax.config.component import KIND, MEANING, key_fields
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
 
-IMPORT_PATH = 'an import path, package.module:Name'
+IMPORT_PATH = 'an import path of the form package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # see `trust`
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`

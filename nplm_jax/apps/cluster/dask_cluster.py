@@ -58,7 +58,7 @@ class DaskCluster:
             concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, _shake_hands(address)).result()
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
-            reason = 'does not answer' if isinstance(error, OSError) else first_line(error)
+            reason = 'the scheduler does not respond' if isinstance(error, OSError) else first_line(error)
             raise BadInput(self._flag, f'{reason}; {allowed}') from None
 
     def __enter__(self) -> Self:

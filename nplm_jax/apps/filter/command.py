@@ -109,7 +109,7 @@ def _describe(results: dict[str, Any]) -> str:
     total = f'{results["documents"]:,} documents, {results["words"]:,} words'
     lines = [f'{total}, {share:.2%} outside the vocabulary{empty}']
     if results['unknown']:
-        lines.append(f'{results["unknown"]:,} documents have no known words; their perplexity is infinite')
+        lines.append(f'{results["unknown"]:,} documents contain no known words; their perplexity is infinite')
     lines += [f'{file["output"]}: {file["kept"]:,} of {file["documents"]:,} documents' for file in results['files']]
     bounds = ' and '.join(f'{name} {value:,.6g}' for name, value in results['bounds'].items())
     lines.append(f'kept: perplexity {bounds}' if bounds else distribution.describe(results))

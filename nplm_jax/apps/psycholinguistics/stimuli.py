@@ -230,7 +230,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
             is_empty = tables.is_missing(cell) or not str(cell).strip()
             fault = 'is empty' if is_empty else find_fault(cell) if column == names[-1] else ''
             if role == 'word' and not fault and len(cell) > MAX_CHARACTERS:
-                fault = f'the word has {len(cell):,} characters; at most {MAX_CHARACTERS} are allowed'
+                fault = f'the word has {len(cell):,} characters, but at most {MAX_CHARACTERS} are allowed'
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'has type {type(cell).__name__}, which cannot identify an item'
             if fault:

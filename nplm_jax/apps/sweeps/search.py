@@ -213,7 +213,7 @@ class Search:
                 raise  # unrelated to the point; another start may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
-            advice = f'; to train it to the end: {command}' if verdict == 'pruned' else ''
+            advice = f'; to complete its training, run: {command}' if verdict == 'pruned' else ''
             print(f'{folder.name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
             raise optuna.TrialPruned from None
         trial.set_user_attr('seconds', float(results['seconds']))
