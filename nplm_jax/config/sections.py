@@ -207,7 +207,7 @@ class ParallelSettings:
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
-        require(not both, 'parallel.model', self.model, 'must be 1 or more if parallel.data=-1')
+        require(not both, 'parallel.model', self.model, 'must be at least 1 if parallel.data=-1')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -71,7 +71,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     for key in _LENGTH:
         require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
     for key in _WIDTH_KEYS:
-        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
+        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be at least 1 with --minutes')
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
     require(is_neural(family), '--config', family, allowed)
@@ -185,7 +185,7 @@ def choose(
     passes = plan.updates * budget.batch_size / words
     if passes < 1:
         least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
-        allowed = f'must be {least:.2g} or more for one pass over the {words:,} training words with {width} units'
+        allowed = f'must be at least {least:.2g} for one pass over the {words:,} training words with {width} units'
         raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),

@@ -63,7 +63,7 @@ def main(flags: argparse.Namespace) -> None:
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
     require(known, '--methods', flags.methods, f'must list one or more of {", ".join(METHODS)}, separated by commas')
-    require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
+    require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be at least 1')
 
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(flags.text) or not flags.tokens, '--tokens', flags.tokens, 'requires --text')

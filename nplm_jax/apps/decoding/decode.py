@@ -68,7 +68,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Decodes the utterances, or tunes the weights."""
-    require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
+    require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be at least 1')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     labels = [line.rstrip('\r\n') for _, line in read_lines(expand('--labels', flags.labels))]

@@ -120,7 +120,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
     """Parses the bound of a flag, which may be empty; raises BadInput if it is neither a number nor a share."""
     if not text:
         return None
-    problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
+    problem = 'must be a positive perplexity, such as 300, or a share between 0% and 100%, such as 30%'
     is_share = text.endswith('%')
     (value,) = finite_numbers([text.removesuffix('%')], flag, problem, text)
     require(0 < value < (100 if is_share else math.inf), flag, text, problem)
