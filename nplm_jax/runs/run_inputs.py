@@ -116,7 +116,7 @@ def record_inputs(
         for key, path in config_lib.user_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
-                raise BadInput(key, 'changed while it was being read; run the command again', value=path)
+                raise BadInput(key, 'was changed while it was being read; run the command again', value=path)
             write_atomically(folder / key, content)
         record = {
             'words': {name: len(span) for name, span in data.splits.items()},
