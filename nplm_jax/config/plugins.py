@@ -232,7 +232,7 @@ def load_class(key: str, path: str, base: type) -> Any:
     except Exception as error:
         raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
     for name in _plain_attributes(found, base):
-        allowed = f'the field {name} must have a type annotation, such as {name}: int; the type must be {FIELD_TYPES}'
+        allowed = f'the field {name} must have a type annotation, as in {name}: int = 3; allowed are {FIELD_TYPES}'
         raise BadInput(key, allowed, value=path)
     for field in key_fields(found):
         if MEANING in field.metadata or KIND in field.metadata:

@@ -56,7 +56,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
         lines.append(f'The training perplexity is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
         lines.append(
-            f'The calibration was fitted to {fitted:,} of the validation words, which lowers the validation perplexity.'
+            f'The calibration was fitted to {fitted:,} of the validation words, which biases their perplexity downward.'
         )
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])

@@ -84,7 +84,10 @@ class PageState:
         if state.weights is not None:
             fit = len(state.weights) == num_models and sum(state.weights) > 0
             require(
-                fit, 'weights', query['weights'], f'must contain one weight per model ({num_models}) and a positive sum'
+                fit,
+                'weights',
+                query['weights'],
+                f'must contain one weight per model ({num_models}), with a positive sum',
             )
             state.weights = state.weights if num_models > 1 else None
         return state

@@ -208,7 +208,7 @@ def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_f
 
 def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
     """Raises BadInput unless there are at least two items, two folds, and one item per fold."""
-    require(num_units > 1, 'items', num_units, f'must be at least two items {which}'.rstrip())
+    require(num_units > 1, 'items', num_units, f'the folds require at least two items {which}'.rstrip())
     allowed = f'must be between 2 and {num_units:,}, the number of items {which}'.rstrip()
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)
 

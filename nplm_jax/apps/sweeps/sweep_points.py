@@ -114,7 +114,7 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
         advice = 'names a component, but a grid can only vary keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)
-        require(key != TEACHER, '--grid', axis, 'is not supported, because its values may contain commas; use sweep()')
+        require(key != TEACHER, '--grid', axis, 'the values may contain commas, so use sweep() in the config file')
         values[key] = [_parse(text, type(flat[key]), key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     overrides = [dict(zip(values, combination)) for combination in combinations]
