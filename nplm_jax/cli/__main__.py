@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             command.run(name, arguments)
         else:
             names = commands.all_commands()
-            raise BadInput(name, f'no such command; available: {", ".join(names)}{did_you_mean(name, names)}')
+            raise BadInput(name, f'is not a command; the commands are {", ".join(names)}{did_you_mean(name, names)}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

@@ -65,8 +65,8 @@ def main(flags: argparse.Namespace) -> None:
     if text:
         scores, marked = score_text(flags.runs, names, text.rstrip('\n').split('\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
-        problem = f'{", ".join(others)}: evaluated on different words or with a different vocabulary than {names[0]}'
-        print(f'{problem}; perplexities are not comparable{_advise(runs)}', file=sys.stderr)
+        problem = f'{", ".join(others)}: the evaluated words or the vocabulary differ from those of {names[0]}'
+        print(f'{problem}; the perplexities are not comparable{_advise(runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
@@ -86,10 +86,10 @@ def _advise(runs: Sequence[Run]) -> str:
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are bits per byte, because the test texts, their sizes or samples differ or no digest is recorded'
+        return ', nor are bits per byte, because the test texts or samples differ or a digest is missing'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
     return (
-        f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
+        f'; {", ".join(unknown)}: bits per byte are undefined, because words are unknown or changed'
         if unknown
         else '; bits per byte are comparable'
     )
@@ -117,9 +117,9 @@ def score_text(
     differences = [models.vocabulary.difference(loaded[0].vocabulary, names[0]) for models in loaded]
     difference = next((f'{name}: {found}' for name, found in zip(names, differences) if found), '')
     same = not difference
-    require(same or not flags.weights, '--weights', flags.weights, f'cannot mix these runs ({difference})')
+    require(same or not flags.weights, '--weights', flags.weights, f'cannot be used ({difference})')
     if not same:
-        print(f'{difference}: the perplexities of the text are not comparable', file=sys.stderr)
+        print(f'{difference}; the perplexities of the text are not comparable', file=sys.stderr)
     num_bytes = sum(len(line.encode()) for line in lines)  # independent of the tokens
     readers = loaded[:1] if same else loaded  # with the same vocabulary, all runs read the text as the same words
     joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
@@ -141,10 +141,10 @@ def score_text(
         scores[name] = {'name': name, **numbers}
     changed = [name for name, score in scores.items() if score['bits_per_byte'] is None and not score['oov']]
     if changed and not same:
-        print(f'{", ".join(changed)}: no bits per byte, because the tokens change the text', file=sys.stderr)
+        print(f'{", ".join(changed)}: bits per byte are omitted, because the tokens change the text', file=sys.stderr)
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
     if len(folders) > 1 and not is_known:
-        print('no run is marked as the best on the text, because too many of its words are unknown', file=sys.stderr)
+        print('no run is marked as the best on the text, because too many words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

@@ -86,13 +86,13 @@ def main(flags: argparse.Namespace) -> None:
     ids_N, log_p_K, tokenizer = models.encode_prompt(prompt), None, models.vocabulary.tokenizer
     counts_words = flags.words is not None and tokenizer.tokens is not None
     if counts_words:
-        require(flags.words >= 1, '--words', flags.words, 'must be 1 or more')
+        require(flags.words >= 1, '--words', flags.words, 'must be at least 1')
         require(
-            flags.beam is None, '--words', flags.words, 'is not supported by --beam for this run; use --max_new_tokens'
+            flags.beam is None, '--words', flags.words, 'cannot be used with --beam for this run; use --max_new_tokens'
         )
     default = _TOKENS if tokenizer.tokens else _WORDS
     num_tokens = default if flags.max_new_tokens is None else flags.max_new_tokens
-    require(num_tokens >= 1, '--max_new_tokens', num_tokens, 'must be 1 or more')
+    require(num_tokens >= 1, '--max_new_tokens', num_tokens, 'must be at least 1')
     length = num_tokens if flags.words is None else flags.words * (_TOKENS_PER_WORD if counts_words else 1)
 
     def is_enough(ids_T: Sequence[int]) -> bool:

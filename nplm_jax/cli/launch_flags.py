@@ -113,11 +113,11 @@ def parse(argv: list[str]) -> list[str]:
     _argv[:] = parsed = find_configs(named)
     words = flags.FLAGS(parsed)[1:]
     if CONFIG.value is None:
-        raise BadInput('--config', 'missing; give a config, such as --config=sentences')
+        raise BadInput('--config', 'is required; give a config, such as --config=sentences')
     if not isinstance(CONFIG.value.name, str):
-        raise BadInput('--config', 'the value of the key name must be a string')
+        raise BadInput('--config', 'the config key `name` must be a string')
     if words and not any(extension.take_words(words) for extension in extensions()):
-        raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
+        raise BadInput(words[0], 'is not a flag; to set a config key, use --config.KEY=VALUE')
     _check_combinations()
     return find_configs(argv)
 
@@ -127,7 +127,7 @@ def _check_combinations() -> None:
     alone = [name for extension in extensions() for name in extension.needs_no_distributed]
     for flag in (COORDINATOR, PROCESSES, PROCESS_ID):
         if flag.value is not None and not (DISTRIBUTED.value or flag.name in alone):
-            raise BadInput(f'--{flag.name}', 'needs --distributed', value=flag.value)
+            raise BadInput(f'--{flag.name}', 'requires --distributed', value=flag.value)
     for extension in extensions():
         extension.check()
     for excluded in (DISTRIBUTED, PRINT_CONFIG) if MINUTES.value is not None else ():

@@ -61,7 +61,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Mixes the models and prints the table."""
-    require(len(flags.runs) > 1, 'RUN', flags.runs[0], 'expected two or more runs')
+    require(len(flags.runs) > 1, 'RUN', flags.runs[0], 'at least two runs are required')
     if flags.to:
         _write_arpa(flags, shlex.join(['nplm', *flags.typed]))
         return
@@ -98,7 +98,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         except BadInput as error:
             raise BadInput(
                 error.key,
-                f'{error.problem} (the corpus is needed to learn the weights; to skip this, give --weights=NUMBERS)',
+                f'{error.problem} (learning the weights requires the corpus; for fixed weights, use --weights=NUMBERS)',
                 value=error.value,
             ) from None
         scored = [mixture.CachedScores(model) for model in models]

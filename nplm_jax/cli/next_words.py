@@ -29,7 +29,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Prints the most likely next words."""
-    require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
+    require(flags.count >= 1, '--count', flags.count, 'must be at least 1')
 
     models = load_models(flags.runs, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)

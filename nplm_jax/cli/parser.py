@@ -198,7 +198,7 @@ class Parser(argparse.ArgumentParser):
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse allows no space in a flag
                 self._refuse(mistyped)
             flags.runs = positional
-            require(bool(flags.runs), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
+            require(bool(flags.runs), 'RUN', '', f'must be the folder of a run, as in: {self.prog} RUN')
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # in experiments, --figure takes no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
@@ -263,5 +263,5 @@ def integer(text: str) -> int:
     except ValueError:
         raise argparse.ArgumentTypeError('must be an integer') from None
     if not -(2**31) <= number < 2**31:
-        raise argparse.ArgumentTypeError('must be an integer from -2**31 to 2**31 - 1')
+        raise argparse.ArgumentTypeError('must be an integer between -2**31 and 2**31 - 1')
     return number

@@ -49,9 +49,9 @@ def define(parser: Parser) -> None:
 def main(flags: argparse.Namespace) -> None:
     """Writes the pruned file."""
     if flags.entropy is None and not flags.limit_vocab_file:
-        raise BadInput('--entropy', 'missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE')
+        raise BadInput('--entropy', 'is required unless --limit_vocab_file is given')
     in_range = flags.entropy is None or 0 < flags.entropy < 1
-    require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
+    require(in_range, '--entropy', flags.entropy, 'must be greater than 0 and less than 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
 
     listed: set[str] = set()

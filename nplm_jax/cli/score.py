@@ -109,11 +109,12 @@ def main(flags: argparse.Namespace) -> None:
             texts = list(map(mark_rare, texts))
         models = load_models(flags.runs, flags.weights)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
-        problem = "requires the paragraph mark <p>, which the run's corpus lacks"
+        problem = "requires the paragraph mark <p>, which is not in the run's vocabulary"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print(
-                '--stream: a model with a state cannot score parts of a stream; this machine scores it', file=sys.stderr
+                '--stream: the text is scored on this machine, because a model with a state cannot score it in parts',
+                file=sys.stderr,
             )
         models = models.on_cluster(flags.runs) if flags.scheduler else models
         texts, words, lines = score_texts(models, texts, flags)
@@ -164,9 +165,9 @@ def score_texts(
         raise BadInput('stdin', 'contains no words')
     if flags.end:
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
-        require(is_allowed, '--end', True, 'cannot be used with --stream, because line ends are tokens of the stream')
+        require(is_allowed, '--end', True, 'cannot be used with --stream, because newlines are tokens of the stream')
         mark = models.vocabulary.decode(models.line_start.prefix)
-        require(bool(mark), '--end', True, "requires the paragraph mark <p>, which the run's corpus lacks")
+        require(bool(mark), '--end', True, "requires the paragraph mark <p>, which is not in the run's vocabulary")
         words = [line_words + mark for line_words in words]
     if flags.open:
         spelled = models.with_spelling(flags.runs)
@@ -261,7 +262,7 @@ def summarize(
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
     if not (is_spelled := keeps_letters(tokenizer, zip(texts, words), any_form=True)):
-        problem = 'the tokens do not reproduce the text; numbers per word, character and byte are omitted'
+        problem = 'results per word, character and byte are omitted, because the tokens do not reproduce the text'
         print(problem, file=sys.stderr)
     if is_spelled and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
@@ -280,7 +281,7 @@ def read_stdin() -> str:
     """Returns the text on stdin; raises BadInput if it is too large, not UTF-8 or without words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise BadInput('stdin', f'must be {_MAX_BYTES // 2**20} MB or less; split the text at newlines')
+        raise BadInput('stdin', f'must not exceed {_MAX_BYTES // 2**20} MiB; split the text at newlines')
     text = decode('stdin', data)
     if not text.strip():
         raise BadInput('stdin', 'contains no words')

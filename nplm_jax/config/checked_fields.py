@@ -46,7 +46,7 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
         require_one_of(name, value, names := typing.get_args(kind))
         expected = type(names[0])
     if isinstance(value, int):
-        require(-(2**31) <= value < 2**31, name, value, 'must be at least -2**31 and below 2**31')
+        require(-(2**31) <= value < 2**31, name, value, 'must be between -2**31 and 2**31 - 1')
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')

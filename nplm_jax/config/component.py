@@ -51,7 +51,7 @@ def in_range(
 
 def at_least(least: float) -> Check:
     """Returns a check that a number is finite and at least `least`."""
-    return in_range(f'must be {least} or more', least)
+    return in_range(f'must be at least {least}', least)
 
 
 def between(least: float, most: float) -> Check:
@@ -62,8 +62,8 @@ def between(least: float, most: float) -> Check:
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
 NonNegative = Annotated[float, at_least(0)]
-Positive = Annotated[float, in_range('must be above 0 and finite', above=0)]
-Share = Annotated[float, in_range('must be at least 0 and below 1', 0, below=1)]
+Positive = Annotated[float, in_range('must be positive and finite', above=0)]
+Share = Annotated[float, in_range('must be at least 0 and less than 1', 0, below=1)]
 
 
 def key(

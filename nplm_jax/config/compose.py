@@ -57,9 +57,9 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ())
         for word in words:
             if not (key := kind_of(word)):
                 names = [name for kind in KINDS.values() for name in kind.paths]
-                allowed = f'presets are {", ".join(presets)}; components are {", ".join(names)}'
+                allowed = f'the presets are {", ".join(presets)}; the components are {", ".join(names)}'
                 near = did_you_mean(word, [*presets, *names])
-                raise BadInput(where, f'no preset or component is called {word}; {allowed}{near}')
+                raise BadInput(where, f'there is no preset or component named {word}; {allowed}{near}')
             if key in found:
                 raise BadInput(where, f'{found[key]} and {word} both set {key}; give only one of them')
             found[key] = word

@@ -96,7 +96,7 @@ def build_component(kind: str, remaining: dict[str, Any], others: Collection[str
     found = component_class(kind, name)
     for key, field in ((f'{section}{field.name}', field) for field in key_fields(found) if KIND not in field.metadata):
         is_free = key not in others and key not in KINDS
-        require(is_free, kind, name, f'field {field.name} has the same name as another key, {key}')
+        require(is_free, kind, name, f'the field {field.name} has the same name as the key {key}')
     return build(found, remaining, section, name=name)
 
 
@@ -112,7 +112,7 @@ def _build_options(kind: str, path: str, section: str, remaining: dict[str, Any]
 def _take(keys: Collection[str], remaining: dict[str, Any]) -> dict[str, Any]:
     """Removes the keys of an unimported plug-in from `remaining` and returns their values."""
     for key in keys:
-        require(type(remaining[key]) in OPTION_TYPES, key, remaining[key], 'must be a string, a number or a bool')
+        require(type(remaining[key]) in OPTION_TYPES, key, remaining[key], 'must be a string, a number or a Boolean')
     return {key: remaining.pop(key) for key in keys}
 
 
@@ -166,10 +166,10 @@ def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
     near = did_you_mean(key, values, dotted=True)
     if '.' not in key or not (peers or hasattr(settings, section)):
         sections = dict.fromkeys(name.partition('.')[0] for name in values if '.' in name)
-        return BadInput(key, f'unknown key; sections are {", ".join(sections)}{near}', value=value)
+        return BadInput(key, f'is not a config key; the sections are {", ".join(sections)}{near}', value=value)
     if not peers:
         family = f'model.family={settings.model.name}'
-        return BadInput(key, f'not a key of {family}; count-based models have no {section}.*', value=value)
+        return BadInput(key, f'is not a key of {family}; count-based models have no {section}.* keys', value=value)
     kinds = [f'{kind}={values[kind]}' for kind in KINDS if kind.startswith(f'{section}.') and kind in values]
-    of_kinds = f'not a key of {", ".join(kinds)}' if kinds else 'unknown key'
-    return BadInput(key, f'{of_kinds}; keys are {", ".join(peers)}{near}', value=value)
+    of_kinds = f'is not a key of {", ".join(kinds)}' if kinds else 'is not a config key'
+    return BadInput(key, f'{of_kinds}; the keys are {", ".join(peers)}{near}', value=value)

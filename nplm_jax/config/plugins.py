@@ -30,7 +30,7 @@ from nplm_jax.config.component import KIND, MEANING, key_fields
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
 
-IMPORT_PATH = 'an import path, package.module:Name'
+IMPORT_PATH = 'an import path of the form package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # see `trust`
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
@@ -133,18 +133,18 @@ def load(key: str, path: str) -> Any:
     module_name, _, name = check_path(key, path).partition(':')
     if not is_allowed(path):
         ways = f"--plugins={module_name}, {ENVIRONMENT}={module_name} or load(..., plugins=['{module_name}'])"
-        raise BadInput(key, f'{module_name} is not imported; if you trust its code, name it: {ways}', value=path)
+        raise BadInput(key, f'{module_name} is not imported by default; if you trust its code, use {ways}', value=path)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a module may call sys.exit
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
-            where = f'in the working folder, {os.getcwd()}, or elsewhere on sys.path (see PYTHONPATH)'
-            raise BadInput(key, f'no module {error.name} {where}', value=path) from None
+            where = f'in the working directory, {os.getcwd()}, or elsewhere on sys.path (see PYTHONPATH)'
+            raise BadInput(key, f'the module {error.name} was not found {where}', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now, because the file may be edited later
     require(bool(name), key, path, 'must have a name after the colon')
-    require(hasattr(module, name), key, path, f'{module_name} has no {name}{did_you_mean(name, vars(module))}')
+    require(hasattr(module, name), key, path, f'{module_name} has no object {name}{did_you_mean(name, vars(module))}')
     return getattr(module, name)
 
 
@@ -232,17 +232,17 @@ def load_class(key: str, path: str, base: type) -> Any:
     except Exception as error:
         raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
     for name in _plain_attributes(found, base):
-        allowed = f'field {name} needs a type annotation, as in {name}: int = 3; the type must be {FIELD_TYPES}'
+        allowed = f'the field {name} must have a type annotation, as in {name}: int = 3; allowed are {FIELD_TYPES}'
         raise BadInput(key, allowed, value=path)
     for field in key_fields(found):
         if MEANING in field.metadata or KIND in field.metadata:
             continue
         name = field.name
-        require(field.default is not dataclasses.MISSING, key, path, f'field {name} needs a default')
+        require(field.default is not dataclasses.MISSING, key, path, f'the field {name} must have a default')
         is_method = callable(getattr(base, name, None))
-        require(not is_method, key, path, f'field {name} has the same name as a method of {base.__name__}')
+        require(not is_method, key, path, f'the field {name} has the name of a method of {base.__name__}')
         kind = getattr(hints[name], '__origin__', hints[name])  # int of Annotated[int, ...]
-        allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with internal()'
+        allowed = f'the field {name} must be {FIELD_TYPES}, or be declared with internal()'
         require(kind in (*OPTION_TYPES, typing.Literal), key, path, allowed)
         check_value(field.default, hints[name], f'{key.rpartition(".")[0]}.{name}')
     return found
@@ -270,8 +270,8 @@ def check_arguments(key: str, path: str, function: Callable[..., Any], *given: s
     try:
         inspect.signature(function).bind(**dict.fromkeys(given))
     except TypeError:
-        required = f'the argument {", ".join(given)}, and otherwise ' if given else ''
-        raise BadInput(key, f'must take {required}only arguments with defaults', value=path) from None
+        required = f'must accept the argument {", ".join(given)}; all other' if given else 'all'
+        raise BadInput(key, f'{required} arguments must have defaults', value=path) from None
 
 
 @functools.cache

@@ -40,7 +40,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
     flat = flatten({key: value for key, value in record.items() if key != DIGESTS})
     own = digests_of(record).get(_OWN)
     found = flat.get('format')
-    require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
+    require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version supports')
     require(own == _digest(flat), DIGESTS, own, 'does not match the other keys, which were damaged or edited')
     del flat['format']
     for key in _NAMES:

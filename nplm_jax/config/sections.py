@@ -13,21 +13,21 @@ from nplm_jax.utils.errors import require
 SplitSize = Annotated[
     float,
     Check(
-        'must be a fraction of the stream above 0 and below 1, or a number of words of at least 2',
+        'must be a fraction of the stream (between 0 and 1) or a number of words (at least 2)',
         lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), a fraction of the stream below 1, or a number of words of at least 2',
+        'must be 0 (the rest of the stream), a fraction of the stream (below 1) or a number of words (at least 2)',
         lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]
 NumDevices = Annotated[
-    int, Check('must be -1 (all remaining devices) or 1 or more', lambda value: value == -1 or value >= 1)
+    int, Check('must be -1 (all remaining devices) or at least 1', lambda value: value == -1 or value >= 1)
 ]
-MaxVocabulary = Annotated[int, Check('must be 0 (no limit) or 3 or more', lambda value: value == 0 or value >= 3)]
+MaxVocabulary = Annotated[int, Check('must be 0 (no limit) or at least 3', lambda value: value == 0 or value >= 3)]
 Name = Annotated[
     str,
     Check(
@@ -231,7 +231,7 @@ class ParallelSettings:
 
     def __post_init__(self) -> None:
         both = self.data == self.model == -1
-        require(not both, 'parallel.model', self.model, 'must be 1 or more if parallel.data=-1')
+        require(not both, 'parallel.model', self.model, 'must be at least 1 if parallel.data=-1')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,7 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     flat = records.read_values(record)
     settings = settle({}, flat)
     if missing := min(to_flat(settings).keys() - flat.keys(), default=''):
-        raise BadInput(missing, 'missing')
+        raise BadInput(missing, 'is missing')
     return settings
 
 

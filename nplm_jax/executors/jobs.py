@@ -147,7 +147,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
             socket.gethostname(),
-            'this worker runs another version of nplm-jax, Python or a package; restart the worker',
+            'the worker runs a different version of nplm-jax, Python or another package; restart it',
         )
 
 

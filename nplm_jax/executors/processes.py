@@ -54,7 +54,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         while pending:
             yield pending.popleft().result()
     except concurrent.futures.BrokenExecutor:
-        raise BadInput('out of memory', 'a helper process was killed; free some memory and run again') from None
+        raise BadInput('out of memory', 'a helper process was killed; free some memory and try again') from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -187,7 +187,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
         if not is_finished(folder):
             raise BadInput(key, f'{str(folder)!r} is not a finished run; {suggest(folder)}', value=value)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(key, 'names a run twice', value=value)
+        raise BadInput(key, 'must not name a run twice', value=value)
     return folders
 
 
@@ -243,7 +243,7 @@ def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files match the digests recorded by `write_config`."""
     for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
-            problem = f'damaged (its SHA-256 differs from {CONFIG}); restore the file, or train in another folder'
+            problem = f'is damaged (its SHA-256 differs from {CONFIG}); restore the file or train in another folder'
             raise BadInput(folder / name, problem)
 
 
@@ -254,7 +254,7 @@ def read_run(folder: pathlib.Path) -> Run:
         BadInput: The folder is not a run, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise BadInput('RUN', f'not a run; {suggest(folder)}', value=str(folder))
+        raise BadInput('RUN', f'is not a run; {suggest(folder)}', value=str(folder))
     try:
         record = read_json(folder / CONFIG)
         values = read_values(record)
@@ -262,7 +262,7 @@ def read_run(folder: pathlib.Path) -> Run:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
-        raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to repeat the evaluation')
+        raise BadInput(f'{folder / RESULTS}', 'is damaged; run the training command again to repeat the evaluation')
     return Run(folder, record, values, results)
 
 
@@ -283,9 +283,9 @@ def suggest(wrong: pathlib.Path) -> str:
     if wrong.is_file() and wrong.suffix.lower() == '.arpa':
         run = f'{RUNS}/{wrong.stem}'
         to_run = command_line([*nplm_command(), 'import', wrong, f'--workdir={run}'])
-        return f'it is an ARPA file; import it with: {to_run}; then use {shlex.quote(run)}'
+        return f'the path is an ARPA file; import it with: {to_run}; then use {shlex.quote(run)}'
     if wrong.is_file():
-        return f'it is a file; to score its text: nplm score RUN < {shlex.quote(str(wrong))}'
+        return f'the path is a file; to score its text, run: nplm score RUN < {shlex.quote(str(wrong))}'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
     missing = '' if wrong.exists() else f'{wrong.absolute()} does not exist; '
     if not (runs := next(filter(None, lists), [])):

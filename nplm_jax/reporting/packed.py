@@ -90,11 +90,11 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     """Returns the digest of a packed model; raises BadInput if the checksum or the format is wrong."""
     match = _find_comment(file)
     if not match:
-        raise BadInput('RUN', 'not a model written by nplm pack, or truncated', value=str(path))
+        raise BadInput('RUN', 'is not a model written by nplm pack, or is truncated', value=str(path))
     if int(match[1]) != FORMAT:
-        raise BadInput('RUN', f'has format {int(match[1])}, but this version reads {FORMAT}', value=str(path))
+        raise BadInput('RUN', f'has format {int(match[1])}, but this version supports only {FORMAT}', value=str(path))
     if match[2].decode() != _digest(file):
-        raise BadInput('RUN', 'damaged (checksum mismatch); pack or download it again', value=str(path))
+        raise BadInput('RUN', 'is damaged (checksum mismatch); pack or download the model again', value=str(path))
     return match[2].decode()
 
 

@@ -49,19 +49,21 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
     """
     lines = []
     if any((oov := results.get('oov', {})).values()):
-        lines.append(f'{RARE} replaces {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.')
+        lines.append(f'{RARE} replaces {oov["valid"]:.1%} of the validation and {oov["test"]:.1%} of the test words.')
         share, size = max(oov['valid'], oov['test']), results.get('vocabulary', 0)
         lines += filter(None, [describe_oov(share, 'validation or test words', corpus, size)])
     if evaluated := results.get('evaluated_train_words'):
-        lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
+        lines.append(f'The training perplexity is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
         lines.append(
-            f'The calibration was fitted to {fitted:,} of the valid words, which biases the valid perplexity downwards.'
+            f'The calibration was fitted to {fitted:,} of the validation words, which biases their perplexity downward.'
         )
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
-        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
-        lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
+        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words (eval.words)'
+        lines.append(
+            f'The validation and test perplexities are estimated on {words}; the standard errors are {errors}.'
+        )
     if results.get('sizes') == {}:
         lines.append('The tokens do not preserve the text, so values per word, character and byte are undefined.')
     for split in results.get('bits_per_byte', {}):

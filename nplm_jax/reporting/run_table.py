@@ -20,7 +20,7 @@ def check_finished(folders: Sequence[str]) -> None:
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
-            raise BadInput('RUN', f'not a finished run; {suggest(path)}', value=folder)
+            raise BadInput('RUN', f'is not a finished run; {suggest(path)}', value=folder)
 
 
 def run_names(folders: Sequence[str]) -> list[str]:

@@ -75,7 +75,7 @@ def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
     """Returns `get_config`; raises BadInput if it requires a preset and `file` names none, or vice versa."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no presets; omit the colon and the preset' if colon else 'add a colon and a preset'
+    problem = 'this config has no presets; omit the colon and the preset' if colon else 'must end in :PRESET'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:
@@ -112,8 +112,8 @@ def find_config(file: str) -> str:
         to_train = command_line([*nplm_command(), 'train', 'text', f'--config.corpus.path={path}'])
         raise BadInput('--config', f'must be a config file (.py); to train on a text, run: {to_train}', value=file)
     known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'presets')
-    available = f'available: {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
-    raise BadInput('--config', f'no such config; {available}', value=file)
+    allowed = f'must be one of {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
+    raise BadInput('--config', allowed, value=file)
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
@@ -138,7 +138,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         BadInput: Several configs are given, the config has no such key, or a value is missing or has the wrong type.
     """
     if len(files := _config_files(argv)) > 1:  # absl would use the last one without the keys before it
-        raise BadInput('--config', f'cannot be used with --config={files[0]}; give one config', value=files[-1])
+        raise BadInput('--config', f'cannot be used with --config={files[0]}; give only one config', value=files[-1])
     config: ConfigDict | None = None
     words = iter(argv[1:])
     for word in itertools.takewhile(lambda word: word != '--', words):
@@ -149,14 +149,14 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         name, value, hint = match[1], match[3], ''
         if is_key:
             if not files:
-                raise BadInput('--config', 'missing; give a config, such as --config=sentences')
+                raise BadInput('--config', 'is required; give a config, such as --config=sentences')
             key, file = match[2], files[0]
             if key in KINDS:
                 raise _chosen_in_config(key, value or next(words, ''), file)
             config = load_config(file) if config is None else config
             require_key(config, key, f'--config.{key}')
             parser = _PARSERS.get(type(flatten(config)[key]))
-            hint = f'; to run every value, use --grid={key}={value}' if ',' in (value or '') else ''
+            hint = f'; to train with each value, use --grid={key}={value}' if ',' in (value or '') else ''
             takes_value = not isinstance(parser, flags.BooleanParser)
         else:
             parser, takes_value = known[name].parser, not known[name].boolean
@@ -190,7 +190,7 @@ def _describe(parser: Any) -> str:
         return f'one of {", ".join(parser.enum_values)}'
     if isinstance(parser, (flags.IntegerParser, flags.FloatParser)):
         kind = 'an integer' if isinstance(parser, flags.IntegerParser) else 'a number'
-        return kind if parser.lower_bound is None else f'{kind} of {parser.lower_bound} or more'
+        return kind if parser.lower_bound is None else f'{kind} greater than or equal to {parser.lower_bound}'
     return ''
 
 
@@ -216,7 +216,7 @@ def explain(error: BaseException) -> BadInput:
         known = [*flags.FLAGS, *(f'config.{key}' for key in flatten(config_lib.default_config()))]
         near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
         lists = '--help lists the flags, and --print_config lists the config keys'
-        return BadInput(f'--{error.flagname}', f'unknown flag; {lists}{near}')
+        return BadInput(f'--{error.flagname}', f'is not a flag; {lists}{near}')
     if isinstance(error, flags.CantOpenFlagFileError) and isinstance(error.__context__, OSError):
         return BadInput('--flagfile', f'cannot be read ({error.__context__.strerror})', error.__context__.filename)
     return BadInput('flags', first_line(error))

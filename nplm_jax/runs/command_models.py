@@ -93,7 +93,7 @@ class LoadedModels:
                 families = ', '.join(name for name, estimator in classes.items() if estimator.is_backoff)
                 family = settings.model.name
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(flag, f'ARPA files hold back-off models ({families}, or imported), not {found}')
+                raise BadInput(flag, f'ARPA files only contain back-off models ({families}, or imported), not {found}')
             models.append(model)
         return models
 
@@ -139,11 +139,11 @@ class LoadedModels:
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt and lists unknown words on stderr; raises BadInput if all words are unknown."""
-        require(is_unicode(text), '--prompt', text, 'is not UTF-8')
+        require(is_unicode(text), '--prompt', text, 'must be valid UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
-        require(known, '--prompt', text, 'contains no word of the vocabulary')
+        require(known, '--prompt', text, 'must contain at least one word of the vocabulary')
         self.warn_unknown(words, is_measured=False)
         if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
             print(warning, file=sys.stderr)
@@ -214,7 +214,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'has different corpus.* settings from {folders[0]}; {_import_advice(folders[0])}',
+                f'must have the same corpus.* settings as {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
@@ -248,7 +248,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
         check_models(folders)
     places = [catalog.expand_run(folder).resolve() for folder in folders]
     repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
-    require(repeated is None, 'RUN', repeated, 'is given twice')
+    require(repeated is None, 'RUN', repeated, 'must not be given twice')
     weights_1xM = read_weights(weights, folders)
 
     process.set_up_process()

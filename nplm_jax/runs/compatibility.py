@@ -42,8 +42,8 @@ def _check_network(settings: Settings) -> None:
     batch_size, bptt_length = settings.train.batch_size, body.layout.bptt_length
     allowed = f'must be a multiple of model.bptt_length={bptt_length}'
     require(batch_size % bptt_length == 0, 'train.batch_size', batch_size, allowed)
-    allowed, divides_words = 'must be 1 with output.teacher and output.kind=full', settings.parallel.model != 1
+    allowed, divides_words = 'must be 1 if output.teacher is set and output.kind=full', settings.parallel.model != 1
     is_divided = divides_words and bool(teacher_of(settings)) and not isinstance(output, SparseOutputLayer)
     require(not is_divided, 'parallel.model', settings.parallel.model, allowed)
     is_papers = isinstance(rule, PaperRule) and body.layout.over_streams
-    require(not is_papers, 'optimizer.name', rule.name, f'must not be {rule.name} for model.family={body.name}')
+    require(not is_papers, 'optimizer.name', rule.name, f'is not supported for model.family={body.name}')

@@ -32,7 +32,7 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
     """
     if data.by_lines or not reads_lines(settings, data):
         return data
-    problem = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; otherwise, set corpus.context=stream'
+    problem = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; without it, set corpus.context=stream'
     require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
     return lines.by_lines(data, SharedScratch(folder))
 

@@ -51,7 +51,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
         run = catalog.read_run(catalog.expand_run(vocabulary_of))
         words, vocabulary = vocabulary, workdir.read_vocabulary(run.folder)
         common = sum(word in words.ids for word in vocabulary.words[1:])
-        require(common > 0, '--vocabulary', vocabulary_of, 'has no word in common with the file')
+        require(common > 0, '--vocabulary', vocabulary_of, 'must have at least one word in common with the ARPA file')
         sizes += f' over the {len(vocabulary):,} words of {vocabulary_of}; {len(vocabulary) - 1 - common:,} of these'
         sizes += ' are not in the file and share the probability of <unk>'
         if set(words.words) == set(vocabulary.words):

@@ -72,8 +72,8 @@ def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
     if (file := folder / storage.MODEL_FILE).exists():
         return LoadedModel(settings, words, storage.load(file, len(words)), folder, results, name)
     if source := (results or {}).get('imported'):
-        raise BadInput(file, f'missing; run `nplm import` again on {source}')
-    raise BadInput(file, 'missing; run the training command again')
+        raise BadInput(file, f'is missing; run `nplm import` again on {source}')
+    raise BadInput(file, 'is missing; run the training command again')
 
 
 def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]:
@@ -165,7 +165,7 @@ def _read_parameters(path: pathlib.Path, example: Params) -> Params:
     for name in sorted(arrays.keys() | expected.keys()):
         found, wanted = arrays.get(name), expected.get(name)
         if found is None or wanted is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise BadInput(path, f'{name}: shape or dtype differs from the network in {catalog.CONFIG}')
+            raise BadInput(path, f'the shape or dtype of {name} differs from the network in {catalog.CONFIG}')
     return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
 
 
@@ -192,7 +192,7 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
     memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(folder, f'the network needs {sizes}')
+        raise BadInput(folder, f'the network requires {sizes}')
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:

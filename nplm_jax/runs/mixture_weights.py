@@ -29,7 +29,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
         weights = finite_numbers(text.split(','), '--weights', problem, text)
     elif text:
         weights = _read_file(text, folders)
-    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one per run')
+    require(len(weights) == len(folders), '--weights', text, f'must contain one number per run ({len(folders)})')
     return normalize_weights('--weights', text, weights)
 
 
@@ -41,15 +41,15 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
         names = ', '.join(model['folder'] for model in models or ())
     except (KeyError, TypeError, ValueError):
         learned = {}
-    require(bool(learned), '--weights', text, 'was not written by `nplm mix --output=FILE`')
+    require(bool(learned), '--weights', text, 'must be a file written by `nplm mix --output=FILE`')
     digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
     for folder, digest in zip(folders, digests):
-        known = f'has no weight for the run {folder}; it has weights for {names}'
+        known = f'contains no weight for the run {folder}, only for {names}'
         require(digest in learned, '--weights', text, known)
     require(
         len(learned) == len(folders),
         '--weights',
         text,
-        f'has weights for {len(learned)} runs; give all of them: {names}',
+        f'contains weights for {len(learned)} runs; give all of these runs: {names}',
     )
     return [learned[digest] for digest in digests]

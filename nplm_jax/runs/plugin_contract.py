@@ -65,7 +65,7 @@ def check_body(network: Network) -> BodyOutput:
     body, V, key = network.body, network.vocabulary_size, jax.random.key(0)
     contract = _Contract('model.family', body)
     params = contract.trace('init', lambda: dict(body.init(key, V)))
-    contract.require('init', _describe(params), _describe(params, dtype='float32'), 'the parameters ')
+    contract.require('init', _describe(params), _describe(params, dtype='float32'), 'the parameters as ')
     C_VxM = params.get(EMBEDDING)
     M = 'M' if C_VxM is None or C_VxM.ndim != 2 else C_VxM.shape[1]
     contract.require('init', _describe(C_VxM), f'float32[{V}, {M}]', f'{EMBEDDING} as ')
@@ -81,9 +81,9 @@ def check_body(network: Network) -> BodyOutput:
         contract.require('features', type(output).__name__, BodyOutput.__name__)
         if body.scorer is LINEAR:
             expected = {name: f'float32[{_S}, {T}, {len(width)}]' for name, width in widths.items()}
-            contract.require('features', _describe(output.features), expected, 'features S x T x D by output matrix, ')
+            contract.require('features', _describe(output.features), expected, 'features S x T x D per output matrix, ')
         contract.require('features', _describe(output.state), _describe(state), 'a state with the shapes of start(), ')
-        contract.require('features', _describe(output.penalty), 'float32[]', 'a penalty, ')
+        contract.require('features', _describe(output.penalty), 'float32[]', 'a scalar penalty, ')
     return output
 
 

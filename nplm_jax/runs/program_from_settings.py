@@ -60,20 +60,20 @@ def updates_rows(settings: Settings) -> bool:
 def make_schedule(settings: Settings, train: Span) -> Schedule:
     """Returns the schedule of a run; raises BadInput if the batch, the warm-up or the number of epochs is too large."""
     batch_size = settings.train.batch_size
-    allowed = f'must be {len(train):,} or less, the number of training words (corpus.train below 1 is a fraction)'
+    allowed = f'must not exceed {len(train):,}, the number of training words (corpus.train below 1 is a fraction)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
     total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
     require(
         total < 2**31, 'train.epochs', settings.train.epochs, f'must result in fewer than 2**31 updates, not {total:,}'
     )
-    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
+    require(warmup < total, 'optimizer.warmup', warmup, f'must be less than {total:,}, the number of updates')
     share, allowed = settings.train.average_start, 'must be 0 if train.average=0'
     require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
     average = settings.train.average
     num_averaged = min(total - average_start(settings, total), 1 / max(1 - average, 1e-9))  # at most 1 without averages
     allowed = (
-        f'must be 0, because a float32 average of {num_averaged:,.0f} updates is inexact (limit: {_MAX_AVERAGED:,})'
+        f'must be 0, because an average of {num_averaged:,.0f} updates is inexact in float32 (limit: {_MAX_AVERAGED:,})'
     )
     require(num_averaged <= _MAX_AVERAGED, 'train.average', average, allowed)
     return Schedule(

@@ -185,7 +185,7 @@ def _load(source: Source) -> LanguageModel:
     with plugins.trust(source.modules):
         if _digest(source.folders) != source.digest:
             names = ', '.join(map(str, source.folders))
-            differs = 'sees different files, or has another version of JAX or of a plug-in; restart it'
+            differs = 'reads different files or has another version of JAX or of a plug-in; restart the worker'
             raise BadInput(names, f'{where} {differs}')
         process.set_up_process()
         models = [loading.load(folder).model for folder in source.folders]

@@ -116,7 +116,7 @@ def record_inputs(
         for key, path in config_lib.user_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
-                raise BadInput(key, 'changed while it was being read; run the command again', value=path)
+                raise BadInput(key, 'was changed while it was being read; run the command again', value=path)
             write_atomically(folder / key, content)
         record = {
             'words': {name: len(span) for name, span in data.splits.items()},
@@ -165,7 +165,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
             continue
         if key == TEXT:
             return 'was started on a different text'
-        change = f'changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
+        change = f'has changed since the run was started (its SHA-256 was {str(then)[:12]}, now {now[:12]})'
         if key not in config_lib.CHOOSERS or plugins.is_file(values[key]):
             return f'{key}={values[key]!r} {change}'
         module = plugins.module_of(values[key])
@@ -199,4 +199,4 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
             )
         digest_pair = f'sha256 {here[:12] or "missing"}, not {there[:12] or "missing"}'
         path = config_lib.to_flat(settings)[key]
-        raise BadInput('--distributed', f'{key}={path!r}: differs from the file of the first process ({digest_pair})')
+        raise BadInput('--distributed', f'{key}={path!r} differs from the file of the first process ({digest_pair})')

@@ -41,7 +41,7 @@ from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 
-_REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with optimizer.clip_norm'
+_REMEDY = 'train in another --workdir with a lower optimizer.learning_rate or with optimizer.clip_norm'
 
 
 @dataclasses.dataclass
@@ -82,7 +82,7 @@ class RunSession:
     def explain(self, error: NonFiniteError) -> NonFiniteError:
         """Returns the error with the newest checkpoint and a remedy added to its message."""
         saved = self.store and self.store.latest_step()
-        kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
+        kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class RunSession:
             write_atomically(self.folder / 'results.json', text)
             self.results = json.loads(text)
         else:
-            print(f'{self.folder} is already finished (choose another --workdir to train again); results:')
+            print(f'{self.folder} is already finished (to train again, choose another --workdir); results:')
         shown = set() if shown is None else shown
         new = [note for note in notes(self.results, self.settings.corpus) if note not in shown]
         print('\n'.join([perplexity_table(self.results, self.settings.paper), *new]))
@@ -280,7 +280,7 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
         note = 'all out-of-vocabulary words share this token, which lowers the perplexity'
         print(f'{rare:.1%} of the validation words are {RARE}: {note}', flush=True)
         if not data.vocabulary.counts[RARE_ID]:
-            advice = 'set corpus.min_count=2 or more to let models learn its probability'
+            advice = 'set corpus.min_count to at least 2 to let models learn its probability'
             print(f'no training word is {RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
         print(f'{key}={config_lib.to_flat(settings)[key]}: lowered to {value} to fit the vocabulary', flush=True)

@@ -63,14 +63,14 @@ def read_rare_words(folder: Path) -> RareWords:
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
-        raise BadInput('RUN', f'the {empty[0]} split has no word outside the vocabulary ({counts})', value=str(folder))
+        raise BadInput('RUN', f'the {empty[0]} split contains no out-of-vocabulary words ({counts})', value=str(folder))
     return RareWords(settings, known, words)
 
 
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
     """Raises BadInput if the tokens of a run are subwords, characters or bytes."""
     kind = words.tokenizer.kind
-    problem = f'needs no spelling model, because no word is unknown with corpus.tokens={kind}'
+    problem = f'does not need a spelling model, because corpus.tokens={kind} has no unknown words'
     require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
 
 
@@ -114,7 +114,7 @@ def prepare(
     settings = config_lib.replace(dataclasses.replace(network, corpus=text), changes)
     reach = settings.model.reach if settings.is_neural else settings.model.n - 1
     if reach is None:
-        problem = 'must read a limited number of characters, such as nplm or window_lstm'
+        problem = 'must read a limited number of characters, as nplm and window_lstm do'
         raise BadInput('model.family', problem, value=settings.model.name)
     data = characters.build_dataset(rare.words, reach)
     if settings.is_neural:
@@ -134,7 +134,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
+        raise BadInput(names, 'there is no spelling model for out-of-vocabulary words; train one with: nplm spell RUN')
     loaded = loading.load(run_folder / catalog.SPELLING)
     return Spelling(loaded.model, loaded.vocabulary, workdir.read_vocabulary(run_folder))
 

@@ -60,7 +60,7 @@ def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
     network = runpy.run_path(path).get('network')
     if not callable(network):
-        raise BadInput('--minutes', f'{path} must define network(width, passes, words), like configs/text.py')
+        raise BadInput('--minutes', f'{path} must define network(width, passes, words), as configs/text.py does')
     return network
 
 
@@ -71,7 +71,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     for key in _LENGTH:
         require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
     for key in _WIDTH_KEYS:
-        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
+        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be at least 1 with --minutes')
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
     require(is_neural(family), '--config', family, allowed)
@@ -118,8 +118,8 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
     except (AttributeError, TypeError, BadInput):
         is_whole = False
-    require(is_whole, '--workdir', str(folder), f'{MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or use another --workdir'
+    require(is_whole, '--workdir', str(folder), f'the file {MINUTES} is damaged; choose another folder')
+    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or choose another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -177,7 +177,7 @@ def choose(
             apply_keys(config, _FIVE_GRAM, typed)
         except BadInput as error:
             raise BadInput('--minutes', f'{reason}; {error}', value=minutes) from None
-        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
+        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram, because {reason}'])
     network = with_typed_optimizer(network, typed)
     budget = Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
@@ -185,7 +185,7 @@ def choose(
     passes = plan.updates * budget.batch_size / words
     if passes < 1:
         least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
-        allowed = f'must be {least:.2g} or more for one pass over the {words:,} training words with {width} units'
+        allowed = f'must be at least {least:.2g} for one pass over the {words:,} training words with {width} units'
         raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),

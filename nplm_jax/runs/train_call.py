@@ -47,9 +47,7 @@ def train(
     """
     made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None
     if minutes is not None:
-        require(
-            isinstance(config, str), 'minutes', minutes, 'requires a config given by its name or path, such as text'
-        )
+        require(isinstance(config, str), 'minutes', minutes, 'requires the name or path of a config, such as text')
         time_budget.check_flags(minutes, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     with trust(plugins):

@@ -150,7 +150,7 @@ class Budget:
         """Times networks of several widths; returns the largest width that fits, or the smallest if no width fits."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
-            print(f'--minutes: timing updates of {width} units', flush=True)
+            print(f'--minutes: timing updates with {width} units', flush=True)
             timed = self.settings(width)
             if timed.optimizer.warmup:  # timing takes fewer updates than a warm-up
                 timed = config_lib.replace(timed, {'optimizer.warmup': 0})

@@ -53,7 +53,7 @@ def check_path(folder: pathlib.Path) -> None:
         raise BadInput('--workdir', 'must be a local folder, not a URL', value=folder)
     path = str(folder.absolute())
     if unsafe := _UNSAFE_CHARACTER.search(path):
-        allowed = 'which checkpoints do not support; use a UTF-8 path without [ * ? \\'
+        allowed = 'which checkpoints do not support; choose a UTF-8 path without the characters [ * ? \\'
         raise BadInput('--workdir', f'{path} contains {unsafe[0]}, {allowed}', value=folder)
 
 
@@ -217,7 +217,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     try:
         lock = FileLock(folder / '.lock').acquire(timeout=0)
     except Timeout:
-        problem = 'in use by another process; wait, or choose another folder'
+        problem = 'is in use by another process; wait or choose another folder'
         raise FolderInUse('--workdir', problem, value=folder) from None
     except OSError as error:
         raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None

@@ -30,7 +30,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
         return importlib.import_module(module)
     except ImportError as error:
         install = ' && '.join(filter(None, (f'pip install "nplm-jax[{extra}]"', further)))
-        raise BadInput(module.partition('.')[0], f'{first_line(error)}; {install}') from None
+        raise BadInput(module.partition('.')[0], f'{first_line(error)}; install it with: {install}') from None
 
 
 class OptionalPackage:

@@ -45,7 +45,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
     """Raises BadInput(name, ...) if an open file is too large."""
     if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-        raise BadInput(name, f'too large ({size:,} bytes; the maximum is {max_bytes:,})')
+        raise BadInput(name, f'is too large ({size:,} bytes; the maximum is {max_bytes:,})')
 
 
 @contextlib.contextmanager
@@ -135,7 +135,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
             raise BadInput(name, _not_utf8(f'byte {position:,}')) from None
         if '\0' in text:
             position = num_characters + text.index('\0')
-            raise BadInput(name, f'binary, not text (NUL at character {position:,})')
+            raise BadInput(name, f'is binary, not text (character {position:,} is NUL)')
         num_characters += len(text)
         yield text
 
@@ -154,7 +154,7 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
-            raise BadInput(f'{path}:{number}', f'binary, not text (byte {line.index(0):,} of the line is NUL)')
+            raise BadInput(f'{path}:{number}', f'is binary, not text (byte {line.index(0):,} of the line is NUL)')
         try:
             yield number, line.decode('utf-8')
         except UnicodeDecodeError as error:
@@ -176,9 +176,9 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     for number, line in read_lines(path):
         match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
         if not match:
-            raise BadInput(f'{path}:{number}', f'must be a word, a tab and the {meaning}')
+            raise BadInput(f'{path}:{number}', f'must contain a word, a tab and the {meaning}')
         if match[1] in words:
-            raise BadInput(f'{path}:{number}', f'{match[1]!r} is repeated')
+            raise BadInput(f'{path}:{number}', f'{match[1]!r} occurs more than once')
         words.add(match[1])
         yield number, match[1], int(match[2])
 
@@ -209,7 +209,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         value = json.loads(text)
         is_plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
     except json.JSONDecodeError as error:
-        raise BadInput(f'{path}:{line or error.lineno}', f'not JSON ({error.msg})') from None
+        raise BadInput(f'{path}:{line or error.lineno}', f'is not valid JSON ({error.msg})') from None
     except (ValueError, RecursionError):  # Python limits the length of integers and the depth of nesting
         is_plain = False
     if not is_plain:
@@ -231,7 +231,7 @@ def matches_schema(value: Any, schema: Schema) -> bool:
 
 def _not_utf8(position: str) -> str:
     """Returns the error message for text that is not UTF-8, with the position of the first invalid byte."""
-    return f'not UTF-8 text ({position}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
+    return f'is not valid UTF-8 ({position}); to convert Latin-1, run: iconv -f latin1 -t utf-8 OLD > NEW'
 
 
 def is_unicode(text: str) -> bool:

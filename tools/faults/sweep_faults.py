@@ -16,7 +16,7 @@ VISITS = {'files': 3, 'step': 3, 'evaluation': 4, 'checkpoint': 4, 'figure': 3, 
 PLACES = ('files', 'compile', 'step', 'evaluation', 'checkpoint', 'step', 'checkpoint', 'figure', 'mixture', 'result')
 CLOCKS = {'clock +1 h': 3600, 'clock -1 h': -3600}
 FROZEN = 'SIGSTOP, goes on'
-IN_USE = 'in use by another process; wait, or choose another folder'
+IN_USE = 'is in use by another process; wait or choose another folder'
 
 DISK = "one point's disk full"
 PLANS: dict[str, list[tuple[str, str]]] = {

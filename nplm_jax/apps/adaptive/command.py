@@ -62,8 +62,8 @@ def main(flags: argparse.Namespace) -> None:
     """Evaluates the models and prints the table."""
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
-    require(known, '--methods', flags.methods, f'must be one or more of {", ".join(METHODS)}, separated by commas')
-    require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
+    require(known, '--methods', flags.methods, f'must list one or more of {", ".join(METHODS)}, separated by commas')
+    require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be at least 1')
 
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(flags.text) or not flags.tokens, '--tokens', flags.tokens, 'requires --text')
@@ -89,7 +89,7 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
     ids_T = vocabulary.encode([*itertools.chain.from_iterable(words)]).astype(np.int32)
     before_T = models.line_start.before(ids_T)
     first = Span(len(before_T), len(before_T) + len(ids_T) // _PARTS)
-    allowed = f'has {len(ids_T):,} words; must have {_PARTS * adaptation.MIN_WORDS:,} or more'
+    allowed = f'must contain at least {_PARTS * adaptation.MIN_WORDS:,} words, not {len(ids_T):,}'
     require(len(first) >= adaptation.MIN_WORDS, '--text', flags.text, allowed)
     tokens_T = np.concatenate([before_T, ids_T])
     return Dataset(first, first, Span(first.stop, len(tokens_T)), tokens_T, vocabulary)

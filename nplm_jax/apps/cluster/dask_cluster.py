@@ -18,7 +18,7 @@ try:
     from distributed import Client, Future, KilledWorker
     from distributed.comm import CommClosedError, connect
 except ImportError:
-    raise BadInput('--scheduler', 'requires Dask: pip install "nplm-jax[cluster]"') from None
+    raise BadInput('--scheduler', 'requires Dask; install it with: pip install "nplm-jax[cluster]"') from None
 
 _TIMEOUT = 10  # seconds to wait for an answer from the scheduler
 _RESTART = 30  # seconds to wait for the replacement of a dead worker
@@ -58,7 +58,7 @@ class DaskCluster:
             concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, _shake_hands(address)).result()
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
-            reason = 'does not answer' if isinstance(error, OSError) else first_line(error)
+            reason = 'the scheduler does not respond' if isinstance(error, OSError) else first_line(error)
             raise BadInput(self._flag, f'{reason}; {allowed}') from None
 
     def __enter__(self) -> Self:
@@ -98,7 +98,7 @@ class DaskCluster:
             results = self._client.run(function, on_error='return').values()
         for result in results:
             if isinstance(result, (ImportError, AttributeError)):
-                raise BadInput(self._flag, f'a worker lacks this package ({first_line(result)})')
+                raise BadInput(self._flag, f'a worker cannot import this package ({first_line(result)})')
             # An OSError means that the worker died.
             if isinstance(result, Exception) and not isinstance(result, OSError):
                 raise result
@@ -126,7 +126,7 @@ class DaskCluster:
                     silent = 0 if self._num_threads() else silent + 1
         if silent:
             raise self._no_workers()
-        raise BadInput(self._flag, 'the workers of a task died repeatedly; give the workers more memory')
+        raise BadInput(self._flag, 'workers died repeatedly while they ran a task; give the workers more memory')
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
@@ -136,7 +136,7 @@ class DaskCluster:
         except (OSError, RuntimeError, concurrent.futures.CancelledError) as error:
             if isinstance(error, (concurrent.futures.CancelledError, CommClosedError)) or not self._answers():
                 advice = 'run the same command again to resume'
-                raise BadInput(self._flag, f'the scheduler was lost; {advice}') from None
+                raise BadInput(self._flag, f'the connection to the scheduler was lost; {advice}') from None
             raise
 
     def _answers(self) -> bool:

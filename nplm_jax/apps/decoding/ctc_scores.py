@@ -21,7 +21,7 @@ _FREE_LENGTH = 6  # characters; the penalty of partial unknown words that are lo
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
     """Raises BadInput with the key `name` unless `value` is a number and at most `most`."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    allowed = 'must be a number' if most == math.inf else f'must be a number, at most {most}'
+    allowed = 'must be a number' if most == math.inf else f'must be a number less than or equal to {most}'
     require(is_number and value <= most, name, value, allowed)
 
 
@@ -74,7 +74,7 @@ class WordScorer:
         words = {*known_words} - _MARKS
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
-        require(known, 'unigrams', next(iter(words), ''), 'none of the words is in the vocabulary of the model')
+        require(known, 'unigrams', next(iter(words), ''), 'must contain a word in the vocabulary of the model')
         self.words = frozenset(self._known)
         self.set_weights(score_boundary, alpha=alpha, beta=beta, unk_score_offset=unk_score_offset)
 

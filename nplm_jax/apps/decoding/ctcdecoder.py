@@ -105,7 +105,7 @@ class BeamSearchDecoderCTC:
     def _language_model(self) -> WordScorer | None:
         if self._model_key not in self.model_container:
             reason = 'cleanup() was called, or the pool was created before the decoder'
-            raise BadInput('decoder', f'the model is not in this process: {reason}')
+            raise BadInput('decoder', f'the model is not in this process, because {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -249,10 +249,10 @@ class BeamSearchDecoderCTC:
     ) -> list[Result]:
         """Validates the arguments of `decode` and `decode_beams`, and runs the search."""
         limits.check()
-        lm, allowed = self._language_model, 'must be None or, with a model, the last_lm_state of a result'
+        lm, allowed = self._language_model, 'must be None or the last_lm_state of a result of a decoder with a model'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         if unspellable := self._alphabet.unspellable(hotwords.words):
-            warnings.warn(f'hotwords={unspellable}: ignored, because the labels cannot spell them', stacklevel=3)
+            warnings.warn(f'hotwords={unspellable}: cannot be spelled with the labels and are ignored', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
         prefixes = SpelledPrefixes(self._alphabet.parsed_labels(), lm or WordCounter(), hotwords, state)
         return search(log_p_FxN, prefixes, limits)

@@ -77,11 +77,11 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Decodes the utterances, or tunes the weights."""
-    require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
+    require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be at least 1')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     labels = [line.rstrip('\r\n') for _, line in read_lines(expand('--labels', flags.labels))]
-    allowed = f'must be one of the {len(labels)} labels of --labels'
+    allowed = f'must be one of the {len(labels)} labels in --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
     # Labels that are subwords mark the beginnings of words, so they need no silence.
     may_be_missing = flags.silence == _SILENCE and not flags.lexicon
@@ -140,9 +140,9 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
     for number, line in read_lines(file):
         word, *spelling = line.split() or ['']
         if not spelling:
-            raise BadInput(f'{file}:{number}', 'expected a word and its labels')
+            raise BadInput(f'{file}:{number}', 'must contain a word and its labels')
         if unknown := [label for label in spelling if label not in known]:
-            raise BadInput(f'{file}:{number}', f'{unknown[0]!r} is not one of the {len(known)} labels of --labels')
+            raise BadInput(f'{file}:{number}', f'{unknown[0]!r} is not one of the {len(known)} labels in --labels')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'contains no words')
     return lexicon
@@ -172,7 +172,7 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
             key, is_float = f'--emissions: {utterance}', array.dtype.kind == 'f' and array.size > 0
-            require(is_float, key, f'{array.dtype} {array.shape}', 'must be a float array, frames x labels')
+            require(is_float, key, f'{array.dtype} {array.shape}', 'must be a floating-point array, frames x labels')
             arrays[utterance] = log_probabilities(array, num_labels, key)
             # Logits, padding and transposed arrays would be decoded into wrong words without a warning.
             with np.errstate(over='ignore'):
@@ -201,5 +201,7 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
     for name in utterances:
         require(name in words, '--references', flags.references, f'has no line for the utterance {name!r}')
     references = {name: words[name] for name in utterances}
-    require(any(references.values()), '--references', flags.references, 'has no words; the error rate is undefined')
+    require(
+        any(references.values()), '--references', flags.references, 'contains no words, so the error rate is undefined'
+    )
     return references

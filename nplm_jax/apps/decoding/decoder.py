@@ -111,7 +111,7 @@ class Decoder:
         indices = {token: i for i, token in enumerate(tokens)}
         require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
         require(blank in indices, 'blank', blank, 'must be one of the tokens')
-        require(model is None or END in model, 'model', model, 'has no end-of-sentence token')
+        require(model is None or END in model, 'model', model, 'must have an end-of-sentence token')
         self._num_tokens = len(tokens)
         self._limits = Limits(
             beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None, recombine=lexicon is not None
@@ -129,9 +129,9 @@ class Decoder:
             self._prefixes = functools.partial(SpelledPrefixes, alphabet.parsed_labels(), lm, Hotwords())
             return
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
-        require(bool(lexicon), 'lexicon', '', 'must contain a word')
+        require(bool(lexicon), 'lexicon', '', 'must contain at least one word')
         known_word = model is None or any(word in model for word in lexicon)
-        require(known_word, 'lexicon', next(iter(lexicon)), 'contains no word of the vocabulary of the model')
+        require(known_word, 'lexicon', next(iter(lexicon)), 'must contain a word in the vocabulary of the model')
         trie = Trie(lexicon, indices, indices[silence], lm)
         self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
 

@@ -24,7 +24,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
     path, target = lm.model.path if lm else b'', folder / LANGUAGE_MODEL
     if isinstance(path, list):
-        raise BadInput('kenlm_model', 'must be one model; a mixture cannot be saved', value=path)
+        raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
     if target.exists() and not is_here:  # of a decoder saved here before
@@ -51,7 +51,7 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
         return alphabet, None
     weights = _read_object(target / _ATTRS, dict.fromkeys(WEIGHTS, (int, float, bool)))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
-    require(len(models) == 1, 'filepath', str(target), 'must contain one model, besides unigrams.txt and attrs.json')
+    require(len(models) == 1, 'filepath', str(target), 'must contain one model besides unigrams.txt and attrs.json')
     unigrams = target / _UNIGRAMS
     lines = unigrams.read_text(unigram_encoding).split('\n') if unigrams.is_file() else None
     words = None if lines is None else list(filter(None, lines))

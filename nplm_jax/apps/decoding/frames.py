@@ -32,14 +32,14 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
     try:
         values_FxN = np.asarray(logits, np.float64)
     except (TypeError, ValueError):
-        raise BadInput(name, 'must be numbers, frames x labels') from None
+        raise BadInput(name, 'must be an array of numbers, frames x labels') from None
     shape = values_FxN.shape
     require(len(shape) == 2, name, shape, f'must have two dimensions, frames x {num_labels} labels')
     transposed = '; the array may be transposed' if shape[0] == num_labels else ''
-    allowed = f'must have {num_labels} columns, one per label including the blank{transposed}'
+    allowed = f'must have {num_labels} columns, one per label, including the blank{transposed}'
     require(shape[1] == num_labels, name, shape, allowed)
     finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
-    require(finite, name, shape, 'must not contain NaN, infinity or a frame with only -infinity')
+    require(finite, name, shape, 'must not contain NaN or infinity, or a frame in which all values are -infinity')
     if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
         return _log_of_probabilities(values_FxN, name)
     log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
@@ -53,7 +53,7 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
     N / 510 in uint8 (multiples of 1 / 255). The tolerance is capped for large N, because a larger deviation more likely
     means that labels are missing.
     """
-    advice = 'values in [0, 1] are probabilities; remove padding, or pass log-probabilities'
+    advice = 'values in [0, 1] are probabilities; remove padding or pass log-probabilities'
     check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)
     return np.log(np.clip(p_FxN / p_FxN.sum(axis=1, keepdims=True), _MIN_P, 1))
 

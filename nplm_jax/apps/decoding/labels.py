@@ -60,7 +60,7 @@ class Alphabet:
         """
         given = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str) else []
         are_strings = bool(given) and all(isinstance(label, str) for label in given)
-        require(are_strings, 'labels', labels, 'must be a list of strings')
+        require(are_strings, 'labels', labels, 'must be a nonempty list of strings')
         is_bpe = any(label.startswith((BEGIN, INSIDE)) for label in given)
         marked = any(label.startswith(INSIDE) for label in given)
         read = [_to_begin_mark(label) if marked else label for label in given]

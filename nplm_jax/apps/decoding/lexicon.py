@@ -52,7 +52,7 @@ class Trie:
             log_p, _ = lm.log_p(start, word)
             for spelling in dict.fromkeys(map(tuple, spellings)):
                 is_spelled = bool(spelling) and all(token in indices for token in spelling)
-                allowed = f'must be spelled with the {len(indices)} tokens'
+                allowed = f'must be spelled with the {len(indices)} tokens only'
                 require(is_spelled, 'lexicon', f'{word} {" ".join(spelling)}', allowed)
                 node = 0
                 for token in spelling:

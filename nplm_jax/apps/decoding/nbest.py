@@ -105,7 +105,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
         alternatives = [_parse_moses(number, fields, num_scores) for number, fields in enumerate(rows, start=1)]
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
-        require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
+        require(fit, '--score_weights', flags.score_weights, f'must contain one number per score file ({len(files)})')
         tables = [(path, read_table(path)) for path in files]
         alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
     return _with_references(flags, alternatives) if flags.tune else alternatives
@@ -119,9 +119,9 @@ def _score_texts(fields: Sequence[str]) -> list[str]:
 def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alternative:
     """Parses the fields of a line in Moses format. Ignores the third field if `num_scores` is 0."""
     if len(fields) < 2 or not fields[0]:
-        raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
+        raise BadInput(f'stdin:{number}', f'must have the form id{SEPARATOR}words')
     numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
-    problem = f'expected id{SEPARATOR}words{SEPARATOR}{numbers}'
+    problem = f'must have the form id{SEPARATOR}words{SEPARATOR}{numbers}'
     scores = finite_numbers(_score_texts(fields), f'stdin:{number}', problem) if num_scores else []
     if len(scores) != num_scores:
         raise BadInput(f'stdin:{number}', problem)
@@ -133,13 +133,13 @@ def _parse_kaldi(number: int, line: str, tables: Sequence[tuple[pathlib.Path, Ta
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, index = key.rpartition('-')
     if not utterance or not index.isdecimal():
-        raise BadInput(f'stdin:{number}', 'expected UTTERANCE-N words, such as utt1-1 the cat')
+        raise BadInput(f'stdin:{number}', 'must have the form UTTERANCE-N WORDS, such as utt1-1 the cat')
     scores = []
     for path, table in tables:
         if key not in table:
             raise BadInput(f'stdin:{number}', f'{path} has no score for {key}')
         line_number, text = table[key]
-        scores += finite_numbers([text], f'{path}:{line_number}', 'expected UTTERANCE-N and a number')
+        scores += finite_numbers([text], f'{path}:{line_number}', 'must have the form UTTERANCE-N NUMBER')
     return Alternative((utterance, words.strip(), index), scores)
 
 
@@ -153,7 +153,7 @@ def read_table(path: pathlib.Path) -> Table:
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
         if key in table:
-            raise BadInput(f'{path}:{number}', f'{key} also occurs in line {table[key][0]}')
+            raise BadInput(f'{path}:{number}', f'{key} also occurs on line {table[key][0]}')
         if key:
             table[key] = number, ''.join(rest).strip()
     return table
@@ -163,16 +163,16 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     """Returns the alternatives with their references from the file of --tune."""
     path = expand('--tune', flags.tune)
     if flags.format == 'kaldi':
-        what = 'one line UTTERANCE words per utterance'
+        what = 'a line `UTTERANCE WORDS` for each utterance'
         references = {key: words.split() for key, (_, words) in read_table(path).items()}
     else:
-        what = 'the reference of id N in line N + 1'
+        what = 'the reference of id N on line N + 1'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}
     for number, alternative in enumerate(alternatives, start=1):
         if (key := alternative.fields[0]) not in references:
-            raise BadInput(f'stdin:{number}', f'{path} has no reference for {key!r}; expected {what}')
+            raise BadInput(f'stdin:{number}', f'{path} has no reference for {key!r}; the file must contain {what}')
     found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
-    require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
+    require(any(a.reference for a in found), '--tune', flags.tune, 'contains no words, so the error rate is undefined')
     return found
 
 

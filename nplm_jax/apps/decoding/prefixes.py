@@ -35,7 +35,7 @@ class Limits(NamedTuple):
     def check(self) -> None:
         """Raises BadInput if a threshold is out of range."""
         is_count = isinstance(self.beam_width, (int, np.integer)) and self.beam_width > 0
-        require(is_count, 'beam_width', self.beam_width, 'must be 1 or more')
+        require(is_count, 'beam_width', self.beam_width, 'must be at least 1')
         check_number('beam_prune_logp', self.beam_prune_logp, most=0)
         check_number('token_min_logp', self.token_min_logp)
 

@@ -32,7 +32,7 @@ def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
-        raise BadInput('rapidfuzz', 'not installed: pip install "nplm-jax[decode]"') from None
+        raise BadInput('rapidfuzz', 'is not installed; install it with: pip install "nplm-jax[decode]"') from None
     return Levenshtein.distance(words, reference)
 
 

@@ -31,7 +31,7 @@ try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError:
-    raise BadInput('lm_eval', 'not installed: pip install "nplm-jax[evaluation]"') from None
+    raise BadInput('lm_eval', 'is not installed; install it with: pip install "nplm-jax[evaluation]"') from None
 
 _MAX_TOKENS = 256  # default maximum length of a generated text
 _BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a newline in a generated text

@@ -18,7 +18,7 @@ NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # setti
 
 
 def _shorter(most: int) -> Check:
-    return Check(f'must have at most {most:,} characters', lambda text: len(text) <= most)
+    return Check(f'must contain at most {most:,} characters', lambda text: len(text) <= most)
 
 
 @dataclasses.dataclass
@@ -80,11 +80,14 @@ class PageState:
             setattr(state, name, query[name].split(',') if name == 'weights' else query[name])
         last = num_models - 1 + (num_models > 1)
         for key in ('model', 'source'):
-            require(getattr(state, key) <= last, key, query.get(key), f'must be 0 to {last}')
+            require(getattr(state, key) <= last, key, query.get(key), f'must be between 0 and {last}')
         if state.weights is not None:
             fit = len(state.weights) == num_models and sum(state.weights) > 0
             require(
-                fit, 'weights', query['weights'], f'must have one weight per model ({num_models}), at least one above 0'
+                fit,
+                'weights',
+                query['weights'],
+                f'must contain one weight per model ({num_models}), with a positive sum',
             )
             state.weights = state.weights if num_models > 1 else None
         return state

@@ -29,11 +29,11 @@ def render(tour: Tour, kind: str = '') -> str:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
     """
     training = tour.training()
-    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run with --output')
-    require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
+    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be a single network run if --output is used')
+    require(training['finished'], 'RUN', str(tour.folder), 'must be finished before the tour is written to a file')
     tokenizer, network = reading(tour.models.vocabulary.tokenizer, kind), tour.snapshot.network
     are_words = isinstance(tokenizer, WordTokenizer)
-    require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words for a tour in one file')
+    require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words if the tour is written to a file')
     prefix_L, line_end = tour.models.encode_prompt([]), network.network.line_end
     model = {
         'words': list(tour.models.vocabulary.words),

@@ -98,7 +98,7 @@ class Tour:
         """
         paths = [catalog.expand_run(folder) for folder in folders]
         families = [workdir.read_settings(path).model.name for path in paths]
-        allowed = f'must be one run with model.family={FAMILY} and, optionally, one n-gram run'
+        allowed = f'requires one run with model.family={FAMILY} and, optionally, one n-gram run'
         require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
         place = families.index(FAMILY)
         models = load_models(folders, finished=False)
@@ -109,7 +109,7 @@ class Tour:
         require(is_ngram, '--tour', ','.join(families), allowed)
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
-        require(scores_words, 'output.kind', kind, 'must have one score per word for --tour')
+        require(scores_words, 'output.kind', kind, 'is not supported by --tour, which requires one score per word')
         folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
@@ -123,9 +123,9 @@ class Tour:
     def encode(self, text: str, kind: str) -> list[str]:
         """Tokenizes a context (see `LoadedModels.tokenize`); raises BadInput if the context is empty or too long."""
         shown = text[:30] + '…' * (len(text) > 30)
-        require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
+        require(len(text) <= MAX_TEXT, 'text', shown, f'must contain at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
-        require(bool(words), 'text', shown, 'must have at least one word')
+        require(bool(words), 'text', shown, 'must contain at least one word')
         return words
 
     def show(self, words: Sequence[str]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def main(flags: argparse.Namespace) -> None:
                 write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
             features = models.word_features()
-            require(bool(features), '--to', flags.to, f'models of family {settings.model.name} have no word features')
+            require(bool(features), '--to', flags.to, f'model.family={settings.model.name} has no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
             [backoff] = models.backoff_models('--to=arpa')

@@ -60,7 +60,7 @@ def write_onnx(
         BadInput: The model is not a network, jax2onnx cannot convert it, or a package is not installed.
     """
     if not isinstance(model, NeuralLanguageModel):
-        problem = f'requires a network, not model.family={settings.model.name}; for back-off models use --to=arpa'
+        problem = f'requires a network, not model.family={settings.model.name}; for back-off models, use --to=arpa'
         raise BadInput('--to', problem, value='onnx')
     try:
         proto, starts = convert(model.network, model.params)

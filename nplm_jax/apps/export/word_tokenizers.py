@@ -53,7 +53,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     Raises:
         BadInput: The vocabulary contains <pad>.
     """
-    require(PAD not in ids, '--to', 'hf', f'the vocabulary contains {PAD}, which is reserved for padding')
+    require(PAD not in ids, '--to', 'hf', f'the vocabulary must not contain {PAD}, which is reserved for padding')
     word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{space}])', f'(?![^{space}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)

@@ -64,16 +64,16 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(flags.runs)
     family, corpus, vocabulary = models.settings[0].model.name, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
-    require(bool(networks), 'RUN', flags.runs[0], f'models of family {family} have no word features')
+    require(bool(networks), 'RUN', flags.runs[0], f'model.family={family} has no word features')
     [(_, features_VxM)] = networks
     kinds = brown_tags.parts_of_speech() if corpus == 'brown' else {}
     is_lossless = vocabulary.tokenizer.is_lossless
     given = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
     words = given or frequent_words(vocabulary.shown, kinds)
     known = [word for word in words if vocabulary.find(word) is not None]
-    require(bool(known), '--words', flags.words, 'none of the words is in the vocabulary')
+    require(bool(known), '--words', flags.words, 'must contain at least one word in the vocabulary')
     if len(known) < len(words):
-        print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
+        print(f'these words are unknown: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
     nearest = {word: embeddings.nearest_words(vocabulary, networks, word, NUM_NEIGHBOURS)[0][1] for word in known}
     if flags.json:
         entries = {word: [{'word': w, 'cosine': cosine} for w, cosine in near] for word, near in nearest.items()}

@@ -73,7 +73,7 @@ def main(flags: argparse.Namespace) -> None:
     above, below = bounds = [_parse_bound(f'--{name}', getattr(flags, name)) for name in ('above', 'below')]
     if below and above and below.is_share == above.is_share:
         require(above.value < below.value, '--above', flags.above, f'must be less than --below={flags.below}')
-    allowed = 'requires --below or --above, or --column'
+    allowed = 'requires --below, --above or --column'
     require(not flags.output or any(bounds) or bool(flags.column), '--output', flags.output, allowed)
     require(not flags.figure or not any(bounds), '--figure', flags.figure, 'cannot be used with --below or --above')
     fault = formats.find_fault(flags.column)
@@ -84,7 +84,7 @@ def main(flags: argparse.Namespace) -> None:
     require(has_columns, '--field', flags.field, 'requires .jsonl or .parquet files, because text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}
     if 0 < len(outputs) < len(files):
-        print(f'output already exists: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
+        print(f'the output of {len(files) - len(outputs):,} of {len(files):,} files already exists', file=sys.stderr)
         if not any(bound and bound.is_share for bound in bounds):
             files = list(outputs)
     for file in files:
@@ -96,7 +96,7 @@ def main(flags: argparse.Namespace) -> None:
         signals.raise_on_sigterm()
         results = job.run()
     except (KeyboardInterrupt, signals.Terminated) as stop:
-        print('interrupted; incomplete output was removed', file=sys.stderr)
+        print('interrupted; the incomplete output was removed', file=sys.stderr)
         sys.exit(143 if isinstance(stop, signals.Terminated) else 130)
     require(results['documents'] > 0 or any(bounds), '--text', str(files[0]), 'contains no documents with words')
     if not any(bounds):
@@ -115,7 +115,7 @@ def _describe(results: dict[str, Any]) -> str:
     total = f'{results["documents"]:,} documents, {results["words"]:,} words'
     lines = [f'{total}, {share:.2%} outside the vocabulary{empty}']
     if results['unknown']:
-        lines.append(f'{results["unknown"]:,} documents have no known words; their perplexity is infinite')
+        lines.append(f'{results["unknown"]:,} documents contain no known words; their perplexity is infinite')
     lines += [f'{file["output"]}: {file["kept"]:,} of {file["documents"]:,} documents' for file in results['files']]
     bounds = ' and '.join(f'{name} {value:,.6g}' for name, value in results['bounds'].items())
     lines.append(f'kept: perplexity {bounds}' if bounds else distribution.describe(results))
@@ -126,7 +126,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
     """Parses the bound of a flag, which may be empty; raises BadInput if it is neither a number nor a share."""
     if not text:
         return None
-    problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
+    problem = 'must be a positive perplexity, such as 300, or a share between 0% and 100%, such as 30%'
     is_share = text.endswith('%')
     (value,) = finite_numbers([text.removesuffix('%')], flag, problem, text)
     require(0 < value < (100 if is_share else math.inf), flag, text, problem)
@@ -145,8 +145,8 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     outputs = {file: path / file.name if is_folder else path for file in files}
     names, inputs = collections.Counter(file.name for file in files), {file.resolve() for file in files}
     for file, written in outputs.items():
-        require(names[file.name] == 1, '--text', str(file), f'another file has the same name, {file.name}')
-        allowed = f'must have the format of {file}, {kind_of(file) or "text"}'
+        require(names[file.name] == 1, '--text', str(file), f'another input file is also named {file.name}')
+        allowed = f'must have the same format as {file} ({kind_of(file) or "text"})'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
         require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}

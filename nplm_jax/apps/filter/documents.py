@@ -62,7 +62,7 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 def kind_of(file: pathlib.Path) -> str:
     """Returns the format of a file: JSON, PARQUET or TEXT; raises BadInput for an .arrow file."""
     kind, _ = formats.split_suffix(file)
-    require(kind != '.arrow', '--text', str(file), 'must be .jsonl, .parquet or text, not .arrow')
+    require(kind != '.arrow', '--text', str(file), 'must be a .jsonl, .parquet or text file, not an .arrow file')
     return kind if kind in (JSON, PARQUET) else TEXT
 
 

@@ -56,7 +56,7 @@ class Scorer:
         """Creates a scorer. Raises BadInput if line ends are scored and the model has no mark for them."""
         self.models, self.tokens = models, tokens
         self.end = models.vocabulary.decode(models.line_start.prefix) if end else []
-        require(bool(self.end) or not end, '--end', True, 'requires the paragraph mark <p>, which the model lacks')
+        require(bool(self.end) or not end, '--end', True, 'requires the paragraph mark <p>, which the vocabulary lacks')
         reading(models.vocabulary.tokenizer, tokens)  # rejects --tokens before a file is read
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:

@@ -97,7 +97,7 @@ def surprisal(
     # The argument can be a data frame only if its package is already imported.
     pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')
     if pandas is not None and isinstance(frame, pandas.DataFrame):
-        require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns with the same name')
+        require(frame.columns.is_unique, 'frame', list(frame.columns), 'must not have two columns with the same name')
         cells = {c: frame[c].astype(object).where(frame[c].notna(), None).tolist() for c in frame}
         added, rows = measure_columns(cells)
         frame = frame.iloc[rows].reset_index(drop=True) if sentence else frame

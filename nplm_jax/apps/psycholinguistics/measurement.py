@@ -76,7 +76,7 @@ class Options:
             if getattr(self, key) != getattr(Options, key):
                 require_one_of(key, getattr(self, key), values)
         is_count = isinstance(self.spillover, int) and self.spillover >= 0
-        require(is_count, 'spillover', self.spillover, 'must be an integer, 0 or more')
+        require(is_count, 'spillover', self.spillover, 'must be a non-negative integer')
 
 
 def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> dict[str, LoadedModel]:
@@ -90,7 +90,7 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
         BadInput: The vocabularies differ, or the weights are invalid.
     """
     require(len(models) > 1, 'weights', list(weights), 'requires two or more models')
-    require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one per model')
+    require(len(weights) == len(models), 'weights', list(weights), f'must contain one number per model ({len(models)})')
     _check_models(models)
     weights_1xM = normalize_weights('weights', list(weights), weights)
     return with_mixture(models, Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins()))
@@ -185,7 +185,7 @@ def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]
 
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
     """Returns the vocabulary that the models share; raises BadInput if their vocabularies differ."""
-    require(len(models) > 0, 'model', dict(models), 'must be one or more models')
+    require(len(models) > 0, 'model', dict(models), 'must contain at least one model')
     vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
     for name, other in vocabularies.items():

@@ -131,7 +131,7 @@ def read(
     for row, pair in enumerate(pairs):
         for sentence, name in zip(pair, (good, bad)):
             if not sentence.strip():
-                raise BadInput(f'{locate(row)}, column {name!r}', 'is empty; must be a sentence')
+                raise BadInput(f'{locate(row)}, column {name!r}', 'must contain a sentence, but is empty')
     stimuli = minimal_pairs.to_stimuli(pairs, locate)
     groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
     return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
@@ -153,7 +153,7 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], loca
         starts = _starts(words, region) or _starts(*bare)
         if len(starts) != 1:
             times = f'occurs {len(starts)} times in {" ".join(words)!r}' if region else 'is empty'
-            problem = f'{" ".join(region)!r} {times}; must be whole words that occur once'
+            problem = f'{" ".join(region)!r} {times}; the region must be whole words that occur once'
             raise BadInput(f'{locate(row)}, column {name!r}', problem)
         found.append(slice(starts[0], starts[0] + len(region)))
     return found

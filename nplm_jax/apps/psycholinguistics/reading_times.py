@@ -141,11 +141,11 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
     """
     stimuli = stimuli_lib.read(table, names)
     times_W = _numbers(stimuli, table, '--time', time)
-    require(not np.isnan(times_W).all(), '--time', time, f'has no reading times in {table}')
+    require(not np.isnan(times_W).all(), '--time', time, f'must contain reading times in {table}')
     if scale == 'log':
         if (times_W <= 0).any():
             row = int(np.argmax(times_W <= 0))
-            problem = f'{times_W[row]:g} has no logarithm; use --scale=ms'
+            problem = f'must be positive with --scale=log, not {times_W[row]:g}; use --scale=ms'
             raise BadInput(f'{stimuli.locate(row)}, column {time!r}', problem)
         times_W = np.log(times_W)
     units: dict[Any, int] = {}
@@ -185,7 +185,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
     log_frequency_W = table.log_frequency_W
     if log_frequency_W is None:
         log_frequency_W = np.array(measured['log_frequency'], float)
-    allowed = 'required for ARPA files and models of subwords, characters or bytes, which have no word counts'
+    allowed = 'is required for ARPA files and models of subwords, characters or bytes, which have no word counts'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W
     is_kept_W = gains.choose_words(*of_word, np.array(measured['in_vocabulary'], bool)) & np.isfinite(table.times_W)
@@ -204,14 +204,14 @@ def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_f
     units, number_W = np.unique(unit_W, return_inverse=True)
     check_folds(num_folds, len(units), 'with analysed words')
     fitted = len(unit_W) - np.bincount(number_W % num_folds).max() - len(np.unique(item_W))
-    allowed = f'too few for a regression with {coefficients} coefficients and a mean per item'
+    allowed = f'are too few for a regression with {coefficients} coefficients and a mean per item'
     require(fitted > coefficients, 'analysed words', len(unit_W), allowed)
 
 
 def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
     """Raises BadInput unless there are at least two items, two folds, and one item per fold."""
-    require(num_units > 1, 'items', num_units, f'expected 2 or more items {which}'.rstrip())
-    allowed = f'must be from 2 to {num_units:,}, the number of items {which}'.rstrip()
+    require(num_units > 1, 'items', num_units, f'the folds require at least two items {which}'.rstrip())
+    allowed = f'must be between 2 and {num_units:,}, the number of items {which}'.rstrip()
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)
 
 

@@ -221,7 +221,8 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)
     names = [column for _, column in roles]
-    require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
+    allowed = f'the columns for {", ".join(role for role, _ in roles)} must differ'
+    require(len(set(names)) == len(names), 'columns', tuple(names), allowed)
     if not len(columns[names[0]]):
         raise BadInput(name, 'has no rows')
     for role, column in roles:
@@ -229,7 +230,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
             is_empty = tables.is_missing(cell) or not str(cell).strip()
             fault = 'is empty' if is_empty else find_fault(cell) if column == names[-1] else ''
             if role == 'word' and not fault and len(cell) > MAX_CHARACTERS:
-                fault = f'the word has {len(cell):,} characters; at most {MAX_CHARACTERS} are allowed'
+                fault = f'the word has {len(cell):,} characters, but at most {MAX_CHARACTERS} are allowed'
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'has type {type(cell).__name__}, which cannot identify an item'
             if fault:

@@ -32,7 +32,7 @@ def find_output(output: str) -> pathlib.Path | None:
 
 def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
     path = expand(flag, file)
-    require(path.suffix.lower() in suffixes, flag, file, f'must end in {", ".join(suffixes)}')
+    require(path.suffix.lower() in suffixes, flag, file, f'must end in one of {", ".join(suffixes)}')
     return path
 
 

@@ -46,7 +46,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Trains and evaluates the spelling model."""
-    require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
+    require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be between 0 and 2**31 - 1')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
     check_finished(flags.runs)

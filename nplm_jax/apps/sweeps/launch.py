@@ -87,10 +87,10 @@ class SweepExtension:
             (asked.STORAGE, asked.is_search(), '--search'),
             (asked.VECTORIZE, asked.is_sweep(), '--sweep, --grid or --configs'),
             (asked.SLURM, asked.LAUNCHER.value == 'slurm', '--launcher=slurm'),
-            (asked.JOBS, asked.LAUNCHER.value and several, '--launcher, and --sweep, --grid or --search'),
+            (asked.JOBS, asked.LAUNCHER.value and several, '--launcher and one of --sweep, --grid or --search'),
         ):
             if _is_given(flag) and not is_met:
-                raise _refuse(flag, f'needs {needed}')
+                raise _refuse(flag, f'requires {needed}')
         launchers.parse_slurm_options(asked.SLURM.value)
 
     def run(self, launch: Any) -> None:

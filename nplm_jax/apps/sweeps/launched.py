@@ -26,7 +26,7 @@ def run(launch: Launch) -> None:
     for point in points if asked.is_sweep() else []:
         workdir.check_path(launch.folder / point.name)  # before the first point trains
     for name, reason in impossible.items():
-        print(f'{name}: skipped, because it is impossible ({reason})', file=sys.stderr, flush=True)
+        print(f'{name}: the point is skipped, because it is impossible ({reason})', file=sys.stderr, flush=True)
     if PRINT_CONFIG.value:
         print(describe_config(launch.config, [point.overrides for point in points if asked.is_sweep()]))
         return
@@ -62,7 +62,7 @@ def run_search(launch: Launch) -> str:
             URL is invalid.
     """
     is_installed = importlib.util.find_spec('optuna') is not None
-    require(is_installed, '--search', ..., 'Optuna is not installed: pip install "nplm-jax[search]"')
+    require(is_installed, '--search', ..., 'Optuna is not installed; install it with: pip install "nplm-jax[search]"')
     from nplm_jax.apps.sweeps import search, search_space, search_storage
 
     assert asked.SEARCH.value is not None

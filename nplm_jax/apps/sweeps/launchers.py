@@ -80,7 +80,7 @@ def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
         allowed = f'must be KEY=VALUE with one of the keys {", ".join(keys)}{did_you_mean(key, set(keys) - {key})}'
         require(bool(value) and key in keys, '--slurm', text, allowed)
         is_valid = key in _STRINGS or (value.isdecimal() and int(value) > 0)
-        require(is_valid, '--slurm', text, 'must be an integer above 0')
+        require(is_valid, '--slurm', text, 'must be a positive integer')
         options[key] = int(value) if key in _INTEGERS else value
     return options
 
@@ -156,7 +156,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
     try:
         import submitit
     except ImportError:
-        problem = 'submitit is not installed: pip install "nplm-jax[jobs]"'
+        problem = 'submitit is not installed; install it with: pip install "nplm-jax[jobs]"'
         raise BadInput('--launcher', problem, value=launcher) from None
     asked = _DEFAULTS | dict(options)
     nodes = asked.pop('nodes')
@@ -164,7 +164,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
     try:
         executor = submitit.AutoExecutor(logs, launcher, slurm_max_num_timeout=_UNLIMITED)
     except RuntimeError:
-        problem = 'srun not found; run the command on a machine with SLURM, or use --launcher=local'
+        problem = 'srun was not found; run the command on a machine with SLURM, or use --launcher=local'
         raise BadInput('--launcher', problem, value=launcher) from None
     executor.update_parameters(
         nodes=nodes,

@@ -116,7 +116,7 @@ class Search:
             BadInput: See `run`. Several processes cannot share a SQLite file.
             Resumable: All processes ended before the study was complete.
         """
-        shown = 'must be 1 with SQLite; several processes need --storage=postgresql+psycopg://USER@HOST/DATABASE'
+        shown = 'must be 1 with SQLite; several processes require --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
         self.folder.mkdir(parents=True, exist_ok=True)
         with search_storage.opened(self.url) as storage:
@@ -152,13 +152,13 @@ class Search:
         study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
-            unknown = f'has trials that are not in the database; {workdir.give_another(self.folder)}'
+            unknown = f'contains trials that are not in the database; {workdir.give_another(self.folder)}'
             require(not has_folders, '--workdir', self.folder, unknown)
             study.set_user_attr('identity', identity)
         search_space.check_same(name, study.user_attrs['identity'], identity)
         trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
-        advice = 'give the folder of the search, or another --config.name'
-        missing = f'has none of the {len(trained)} trials of {name} in the database; {advice}'
+        advice = 'give the folder of the search or another --config.name'
+        missing = f'contains none of the {len(trained)} trials of {name} in the database; {advice}'
         require(not trained or has_folders, '--workdir', self.folder, missing)
         return study
 
@@ -213,7 +213,7 @@ class Search:
                 raise  # unrelated to the point; another start may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
-            advice = f'; to train it to the end: {command}' if verdict == 'pruned' else ''
+            advice = f'; to complete its training, run: {command}' if verdict == 'pruned' else ''
             print(f'{folder.name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
             raise optuna.TrialPruned from None
         trial.set_user_attr('seconds', float(results['seconds']))

@@ -87,7 +87,7 @@ def load(path: str, config: Config) -> Space:
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
     function: Any = runpy.run_path(path).get('search')
-    missing = f'{path} must define search(trial), which returns a dictionary of keys'
+    missing = f'{path} must define search(trial), which returns a dictionary of config keys'
     require(inspect.isfunction(function), '--search', ..., missing)
     space = Space(path, function, config)
     with contextlib.suppress(optuna.TrialPruned):
@@ -104,5 +104,5 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
     different = [f'{key} is {there.get(key)!r} in the database and {now.get(key)!r} now' for key in keys]
     if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
-    problem = f'the database holds another study named {name} ({"; ".join(different)})'
-    require(not different, '--storage', ..., f'{problem}; give another database, or another --config.name')
+    problem = f'the database contains another study named {name} ({"; ".join(different)})'
+    require(not different, '--storage', ..., f'{problem}; give another database or another --config.name')

@@ -18,7 +18,7 @@ HEARTBEAT = 60  # seconds; a trial is retried if its process sends no heartbeat 
 MAX_RETRIES = 3  # maximum number of retries of a trial
 _TIMEOUT = 10  # connection timeout (seconds)
 _PLAIN = re.compile(r'[^\s=?#@;]*')
-_ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
+_ALLOWED = 'must have the form postgresql+psycopg://USER@HOST/DATABASE'
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
@@ -39,12 +39,12 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
+        raise BadInput('--storage', f'is not a URL; it {_ALLOWED}') from None
     parts = url.username or '', url.host or '', url.database or ''
     require(
-        not any('@' in part for part in parts), '--storage', ..., 'must have %40 in place of each @ in the password'
+        not any('@' in part for part in parts), '--storage', ..., 'must contain %40 instead of each @ in the password'
     )
-    problem = f'not a URL; {_ALLOWED}, with characters other than letters and digits written as %XX'
+    problem = f'is not a URL; it {_ALLOWED}, with characters other than letters and digits written as %XX'
     require(all(map(_PLAIN.fullmatch, parts)), '--storage', ..., problem)  # any part may contain the password
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
@@ -90,7 +90,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
             except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process has just created the tables
                 storage = connect()
         except ImportError:
-            problem = 'psycopg is not installed: pip install "nplm-jax[search]"'
+            problem = 'psycopg is not installed; install it with: pip install "nplm-jax[search]"'
             raise BadInput('--storage', problem, value=shown) from None
         except (sa.exc.SQLAlchemyError, RuntimeError) as error:
             cause = getattr(error, 'orig', None) or error
@@ -100,7 +100,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
         try:
             yield storage
         except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
-            raise Resumable(f'--storage={shown}: failed ({type(error).__name__})') from None
+            raise Resumable(f'--storage={shown}: the database failed ({type(error).__name__})') from None
         finally:
             storage.remove_session()
             storage.engine.dispose()

@@ -67,7 +67,7 @@ def load_points(path: str, config: Config) -> Points:
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
     advice = 'for all combinations of values, give --grid=model.m=10,30 --grid=model.h=20,60'
-    require(sweep is not None, '--sweep', ..., f'{path} defines no sweep(); {advice}')
+    require(sweep is not None, '--sweep', ..., f'{path} does not define sweep(); {advice}')
     require(bool(overrides), '--sweep', ..., f'sweep() of {path} yields no points')
     return _apply_all(overrides, config, '--sweep', f'a point of {path}')
 
@@ -109,12 +109,12 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
     flat, values = flatten(config), dict[str, list[Any]]()
     for axis in axes:
         key, equals, texts = axis.partition('=')
-        require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
-        require(key not in values, '--grid', axis, 'the key is given twice')
+        require(bool(key and equals), '--grid', axis, 'must have the form KEY=VALUE,VALUE,..., such as model.m=10,30')
+        require(key not in values, '--grid', axis, 'the key must not be given twice')
         advice = 'names a component, but a grid can only vary keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)
-        require(key != TEACHER, '--grid', axis, 'the values may contain commas; use sweep() in the config file')
+        require(key != TEACHER, '--grid', axis, 'the values may contain commas, so use sweep() in the config file')
         values[key] = [_parse(text, type(flat[key]), key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     overrides = [dict(zip(values, combination)) for combination in combinations]

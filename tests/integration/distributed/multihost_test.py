@@ -87,7 +87,7 @@ def test_a_folder_that_the_first_process_refuses_ends_all_at_once(tmp_path):
 @pytest.mark.parametrize(
     'flags,message',
     [
-        ((*SENTENCES, '--processes=2'), '--processes=2: needs --distributed'),
+        ((*SENTENCES, '--processes=2'), '--processes=2: requires --distributed'),
         ((*SENTENCES, '--distributed'), '--distributed: '),
         (
             (*SENTENCES, '--distributed', '--coordinator=localhost', '--processes=1', '--process_id=0'),
@@ -166,7 +166,7 @@ def test_another_tree_in_one_process_is_reported_there_with_its_file(tmp_path):
         (tmp_path / str(i) / 'codes.tsv').write_text(codes)
     first, second = start_two(tmp_path / 'run', flags, home_of=lambda i: tmp_path / str(i))
     _, stderr = second.communicate(timeout=300)
-    expected = r'--distributed: output.tree=.~/codes.tsv.: differs from the file .* \(sha256 \w{12}, not \w{12}\)'
+    expected = r'--distributed: output.tree=.~/codes.tsv. differs from the file .* \(sha256 \w{12}, not \w{12}\)'
     assert second.returncode == 2 and re.match(expected, stderr), stderr
     first.communicate(timeout=300)
     assert first.returncode == 1 and not (tmp_path / 'run' / 'config.json').exists()

@@ -335,7 +335,7 @@ def test_a_text_that_the_words_of_a_run_change_is_not_compared(same_text, nplm_c
         (output,), stderr = nplm_command('compare', *runs, flag, '--json')
         lower, _ = json.loads(output)['text']
         assert lower['oov'] == 0 and (lower['bits_per_byte'] is not None) == is_kept
-        assert any(line.startswith('lower: no bits per byte') for line in stderr) != is_kept
+        assert any(line.startswith('lower: bits per byte are omitted') for line in stderr) != is_kept
         (header, _, *rows), _ = nplm_command('compare', *runs, flag)
         column = [cells(row)[cells(header).index('text bits/byte')] for row in rows[:2]]
         assert ('*' in ''.join(column)) == is_kept

@@ -126,11 +126,11 @@ class Mine(Window):
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: int
-""": ('model.family', 'model.family', 'width needs a default'),
+""": ('model.family', 'model.family', 'width must have a default'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Cosine):
     hold: int = dataclasses.field(default_factory=int)
-""": ('optimizer.schedule', 'optimizer.schedule', 'hold needs a default'),
+""": ('optimizer.schedule', 'optimizer.schedule', 'hold must have a default'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Cosine):
     warmup: int = 5

@@ -48,7 +48,7 @@ def test_what_is_typed_is_shown_at_once_and_a_mistake_is_one_line(browser):
     until(browser, '#note', lambda x: 'read as <rare>: zzz' in x[0])
     assert texts(browser, '.word.rare b')[-1] == '<rare>' and not texts(browser, '#note b')
     type_text(browser, ' ')
-    until(browser, '#note', lambda x: x == ["text=' ': must have at least one word"])
+    until(browser, '#note', lambda x: x == ["text=' ': must contain at least one word"])
     type_text(browser, 'i love')
     until(browser, '#note', lambda x: x == [''])
 

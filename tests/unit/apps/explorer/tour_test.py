@@ -89,7 +89,11 @@ def test_a_unit_raises_the_words_of_its_largest_weights(shown):
 
 @pytest.mark.parametrize(
     'text,message',
-    [('', "text='': must have at least one word"), (' ', "text=' ':"), ('a ' * 300, 'must be at most 500 characters')],
+    [
+        ('', "text='': must contain at least one word"),
+        (' ', "text=' ':"),
+        ('a ' * 300, 'must contain at most 500 characters'),
+    ],
 )
 def test_an_impossible_context_is_named(shown, text, message):
     with refuses('text'):

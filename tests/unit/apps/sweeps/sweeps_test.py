@@ -35,11 +35,11 @@ def test_every_point_of_the_brown_sweep_applies():
 @pytest.mark.parametrize(
     'overrides,message',
     [
-        ({'model.hidden': 3}, '--sweep: model.hidden: unknown key'),
-        ({'model.h.x': 3}, '--sweep: model.h.x: unknown key'),
+        ({'model.hidden': 3}, '--sweep: model.hidden: is not a config key'),
+        ({'model.h.x': 3}, '--sweep: model.h.x: is not a config key'),
         ({'model.h': 'many'}, "--sweep: model.h='many': must be an integer"),
-        ({'model.n': 1}, '--sweep: model.n=1: must be 2 or more'),
-        ({'model.m': 3, 'model.n': 1}, '--sweep: model.m=3,model.n=1: model.n=1: must be 2 or more'),
+        ({'model.n': 1}, '--sweep: model.n=1: must be at least 2'),
+        ({'model.m': 3, 'model.n': 1}, '--sweep: model.m=3,model.n=1: model.n=1: must be at least 2'),
         ({'model.h': 0}, '--sweep: model.h=0: '),
     ],
 )
@@ -105,7 +105,7 @@ def test_an_impossible_point_of_a_grid_is_left_out():
     'axes,problem',
     [
         (['model.h=0', 'model.direct=False'], 'model.h=0,model.direct=False: model.h=0: must be 1 or more'),
-        (['model.n=1,0'], 'model.n=1: must be 2 or more'),
+        (['model.n=1,0'], 'model.n=1: must be at least 2'),
     ],
 )
 def test_a_grid_without_a_possible_point_is_refused(axes, problem):
