@@ -63,5 +63,5 @@ def checksum_of(tree: Any, progress: dict[str, Any]) -> int:
         array = np.ascontiguousarray(leaf)
         name = jax.tree_util.keystr(path, simple=True, separator='.')
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
-        total = zlib.crc32(array.reshape(-1).view(np.uint8), total)  # bfloat16 has no buffer
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)  # bfloat16 has no buffer
     return total
