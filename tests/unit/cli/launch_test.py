@@ -249,7 +249,7 @@ def test_from_another_folder_the_configs_beside_launch_are_found_by_name(tmp_pat
         ('def get_config(:\n', 'SyntaxError'),
         ('', 'get_config()'),
         ('class Config:\n    name = 3\n\nget_config = Config\n', 'ConfigDict'),
-        ('def get_config(row):\n    return row\n', 'preset'),
+        ('def get_config(row):\n    return row\n', 'PRESET'),
         ('from nplm_jax.utils.errors import BadInput\nraise BadInput("path", "must be text")', 'path:'),
     ],
 )

@@ -56,7 +56,7 @@ def test_special_tokens_in_a_text_are_told_in_one_line(tmp_path, capsys):
     (tmp_path / 'a.txt').write_text('<s> a b </s>\n<s> b <unk> a </s>\n' * 20)
     corpus = text(tmp_path / 'a.txt', paragraphs='lines')
     assert {*corpus.words} == {'<text>', '<p>', 'a', 'b', '<rare>'}
-    warning = 'special tokens; skipped: <s> (40 times), </s> (40 times); read as <rare>: <unk> (20 times)'
+    warning = 'the text has special tokens; skipped: <s> (40 times), </s> (40 times); read as <rare>: <unk> (20 times)'
     assert capsys.readouterr().err == f'{tmp_path}/a.txt: warning: {warning}\n'
 
 

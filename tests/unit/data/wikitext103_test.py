@@ -97,8 +97,8 @@ def test_a_damaged_archive_is_one_line(archive):
 )
 def test_chunks_are_the_articles_between_titles(parts, size):
     text = ''.join(parts)
-    split = re.split(r'\n *\n(?= *= (?!= ).* = *\n *\n)', '\n\n' + text)
-    split = [article for article in split if article.strip(' \n')]
+    split = re.split(r'\n *\r?\n(?= *= (?!= ).* = *\r?\n *\r?\n)', '\n\n' + text)
+    split = [article for article in split if article.strip(' \r\n')]
     articles = [[line.split() for line in article.split('\n') if line.split()] for article in split]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wikitext2, 'CHUNK_CHARACTERS', size)

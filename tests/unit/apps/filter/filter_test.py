@@ -78,7 +78,6 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
     np.testing.assert_allclose(perplexities_of(output, 'perplexity'), expected, rtol=1e-6)
 
 
-@pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
 @pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 def test_segmented_documents_are_scored_without_their_spaces(tmp_path, nplm_command):
     folder = make_runs(tmp_path, ['chinese']) / 'chinese'
@@ -88,6 +87,7 @@ def test_segmented_documents_are_scored_without_their_spaces(tmp_path, nplm_comm
     assert joined == segmented < math.inf
 
 
+@pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
 def test_with_line_ends_it_is_the_perplexity_of_kenlm(folders, tmp_path, nplm_command):
     write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     (tmp_path / 'in.jsonl').write_text(''.join(f'{json.dumps({"text": text})}\n' for text in FULL))
