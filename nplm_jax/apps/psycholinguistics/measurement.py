@@ -27,7 +27,6 @@ from nplm_jax.data.tokenizers.tokenizer import normalize
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
@@ -42,7 +41,7 @@ CHOICES = {
     'word_probability': ('corrected', 'sum'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
-MIXTURE = 'mixture'  # name of the model that `with_mixture` adds
+MIXTURE = 'mixture'  # name of the model that `add_mixture` adds
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
 
 
@@ -90,17 +89,12 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
         BadInput: The vocabularies differ, or the weights are invalid.
     """
     require(len(models) > 1, 'weights', list(weights), 'requires two or more models')
-    require(len(weights) == len(models), 'weights', list(weights), f'must contain one number per model ({len(models)})')
-    _check_models(models)
-    weights_1xM = normalize_weights('weights', list(weights), weights)
-    return with_mixture(models, Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins()))
-
-
-def with_mixture(models: Mapping[str, LoadedModel], mixture: LanguageModel) -> dict[str, LoadedModel]:
-    """Returns the models together with their mixture, named `mixture`. Raises BadInput if a model has this name."""
     require(MIXTURE not in models, 'model', MIXTURE, 'is reserved for the mixture; choose another name')
-    first = next(iter(models.values()))
-    return {**models, MIXTURE: LoadedModel(first.settings, first.vocabulary, mixture)}
+    require(len(weights) == len(models), 'weights', list(weights), f'must contain one number per model ({len(models)})')
+    vocabulary, first = _check_models(models), next(iter(models.values()))
+    weights_1xM = normalize_weights('weights', list(weights), weights)
+    mixture = Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins())
+    return {**models, MIXTURE: LoadedModel(first.settings, vocabulary, mixture)}
 
 
 def measure(

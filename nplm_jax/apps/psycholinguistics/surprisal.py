@@ -18,6 +18,7 @@ and rank. --figure=FILE.png draws the surprisal of each word, with one panel per
 """
 
 import argparse
+import dataclasses
 import sys
 
 from nplm_jax.apps.psycholinguistics import figures, measurement, stimuli, tables
@@ -93,7 +94,7 @@ def main(flags: argparse.Namespace) -> None:
     with scheduler.use(flags.scheduler):
         named = models.by_name()
         if flags.weights:
-            named = measurement.with_mixture(named, models.mixture)
+            named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
         columns = measurement.measure(named, stimuli, options, spelled)
     if not spelled:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())

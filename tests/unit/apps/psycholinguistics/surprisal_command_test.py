@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import shutil
 import sys
 
 import pytest
@@ -48,13 +47,6 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
     unknown, warning, summary = stderr
     assert rows[0]['starts_after'] == '<p>' and warning == describe_oov(0.2)
     assert '20.0%' in unknown and unknown.endswith(' zzz') and re.findall(r'\d+', summary) == ['2', '5']
-
-
-def test_the_mixture_does_not_replace_a_run_of_its_name(folders, surprisal, lines, tmp_path):
-    shutil.copytree(folders / 'network', tmp_path / 'mixture')
-    with pytest.raises(SystemExit):
-        surprisal(tmp_path / 'mixture', folders / 'counts', '--weights=0.5,0.5', text='i like')
-    assert lines()[1][-1].startswith("model='mixture': ")
 
 
 def test_a_function_names_the_columns_as_the_command_does(folders, surprisal, tmp_path):
