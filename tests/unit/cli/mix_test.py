@@ -28,7 +28,7 @@ def folders(tmp_path_factory):
         config = sentences.get_config()
         config = config_lib.override(config, {'model.family': family, 'model.n': n})
         experiment.run(config, root / family)
-    config.corpus.train = 0.5
+    config.corpus.count_over = 'train'
     experiment.run(config, root / 'other')
     return root
 

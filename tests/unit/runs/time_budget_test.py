@@ -1,6 +1,7 @@
 """The choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
 
 import json
+import re
 
 import numpy as np
 import pytest
