@@ -43,7 +43,7 @@ NAMED = {  # labels in the figure: name of a run, offset from its marker (points
     'modified_kneser_ney_5': ('5-gram', 9, 4, 'left'),
     'mlp1': ("the paper's MLP1", 0, 11, 'center'),
     'default': ("the paper's network, larger", 0, 11, 'center'),
-    'residual': ('residual window network', -9, -4, 'right'),
+    'residual': ('residual window network', 0, -12, 'center'),
     'lstm': ('LSTM', 9, 2, 'left'),
     'one_minute': ('Mogrifier LSTM', -9, -8, 'right'),
     'five_minutes': ('larger', -4, -11, 'right'),
