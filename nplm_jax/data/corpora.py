@@ -83,9 +83,7 @@ def check_settings(settings: CorpusSettings) -> None:
     if settings.name in (*_WITH_EOS, 'sentences'):
         check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
-        problem = (
-            'requires corpus.name=text and corpus.paragraphs=lines or auto, because lmplz reads one sentence per line'
-        )
+        problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
         require(is_read, 'corpus.tokens', 'lmplz', problem)
 

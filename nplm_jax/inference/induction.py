@@ -50,12 +50,10 @@ class Weighting:
     """Options for the weights of known words.
 
     Attributes:
-        rule: `posterior` for the equation in the module's docstring, or `mean` for the weights of the paper, which
-            ignore the other options.
+        rule: `posterior` for the module's equation, or `mean` for the paper's weights, which ignore the other options.
         following: The number of following words used as evidence. Each of them requires K next-word distributions per
             occurrence.
-        candidates: The maximum number K of words with a nonzero weight. The words that best fit the preceding words are
-            chosen.
+        candidates: The maximum number K of words with a nonzero weight: the words that best fit the preceding words.
         min_count: The minimum count of candidates, because features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
@@ -129,9 +127,7 @@ def induce(
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:
     """Returns the model. Raises BadInput unless it is a network over this vocabulary that supports new words."""
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput(
-            'model', 'must be a neural network; other models have no word features', value=type(model).__name__
-        )
+        raise BadInput('model', 'must be a network; other models have no word features', value=type(model).__name__)
     output = model.network.output
     allowed = 'does not support new words; use output.kind=full, sampled or nce'
     require(output.takes_new_words, 'output layer', type(output).__name__, allowed)

@@ -175,12 +175,7 @@ def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
     ids = np.asarray(ids)
     if not ids.size:
         return
-    require(
-        np.issubdtype(ids.dtype, np.integer),
-        key,
-        str(ids.dtype),
-        'must be an integer dtype, because the values are word ids',
-    )
+    require(np.issubdtype(ids.dtype, np.integer), key, str(ids.dtype), 'must be integer word ids')
     if vocabulary_size is not None:
         allowed = f'must be between 0 and {vocabulary_size - 1:,}, because the vocabulary has {vocabulary_size:,} words'
         for extreme in (int(ids.min()), int(ids.max())):

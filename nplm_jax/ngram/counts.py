@@ -218,8 +218,7 @@ def count(
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
         raise BadInput(
-            f'{num_words:,} words and a vocabulary of {vocabulary_size:,}',
-            'are too many for n-grams packed into 64 bits',
+            f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'are too many for 64-bit n-grams'
         )
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)

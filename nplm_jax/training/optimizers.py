@@ -100,9 +100,7 @@ class ScheduledRule(Rule):
     """A rule whose rate follows `optimizer.schedule`. The gradient is the mean over a batch."""
 
     traced = ('learning_rate', 'decay')
-    learning_rate: Positive = key(
-        2.0, 'peak learning rate; if you change the batch size, change the rate in proportion'
-    )
+    learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
     schedule: RateSchedule = chosen('optimizer.schedule')
     warmup: CountOrZero = key(0, 'number of updates over which the learning rate increases linearly to its peak')
     table_rate: Positive = key(1.0, 'learning rate of C, U, W and b, as a multiple of optimizer.learning_rate')
@@ -194,9 +192,7 @@ class PaperRule(Rule):
 
     traced = ('epsilon_0', 'r', 'decay')
     epsilon_0: Positive = key(1e-3, 'initial learning rate per word; the paper uses 1e-3')
-    r: NonNegative = key(
-        1e-8, 'decrease factor: after t words, the learning rate is epsilon_0 / (1 + r t); the paper uses 1e-8'
-    )
+    r: NonNegative = key(1e-8, 'learning rate after t words: epsilon_0 / (1 + r t); the paper uses 1e-8')
     decay: NonNegative = key(1e-4, 'weight decay: decay/2 |theta|^2; the paper uses 1e-4 on Brown and 1e-5 on AP News')
     updates_rows = True
 
