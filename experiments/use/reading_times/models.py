@@ -39,7 +39,7 @@ COUNTS = {
 NETWORKS = {
     'mlp9': Row('configs/brown.py:mlp9', _NCE),
     'rnn': Row('configs/brown.py:rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
-    'gru': Row('experiments/tied_lstm.py:one_minute', {'model.family': 'gru', **_UNSMOOTHED}),
+    'gru': Row('experiments/tied_lstm.py:gru', _UNSMOOTHED),
     'lstm': Row('experiments/tied_lstm.py:five_minutes', _UNSMOOTHED),
     'residual': Row('configs/brown.py:residual', _UNSMOOTHED),
     'mlp1': Row('configs/brown.py:mlp1', _NCE),

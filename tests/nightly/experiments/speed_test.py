@@ -23,7 +23,7 @@ TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly)
 WINDOWS = ('mlp1', 'mlp3', 'mlp9')  # direct and hidden, only direct, only hidden
 STREAMS = {  # row -> small sizes
     'lstm': {'model.m': 6, 'model.h': 7},
-    'mogrifier': {'model.m': 6, 'model.h': 6},
+    'mogrifier': {'model.m': 6, 'model.h': 6, 'optimizer.learning_rate': 0.3},
     'transformer': {'model.m': 6, 'model.h': 8, 'model.memory': 20, 'optimizer.learning_rate': 0.3},
 }
 
