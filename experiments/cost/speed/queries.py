@@ -188,7 +188,7 @@ def measure_files(
     few = lines[: max(1, len(lines) * FEW // words)]
     run, packed = folder / 'run', folder / 'model.nplm'
     cli.main(['import', str(arpa), f'--workdir={run}'])
-    cli.main(['pack', str(run), str(packed)])
+    cli.main(['pack', str(run), f'--output={packed}'])
     load(packed)
     model = kenlm.Model(arpa)
     loads: dict[str, list[Load]] = {**({'kenlm': []} if program else {}), 'ours': [], 'ours, packed': []}

@@ -54,7 +54,7 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'features': [['RUN', '--words=dog'], ['RUN', '--export', '--output=OUT']],
     'compare': [['RUN', 'GOOD'], ['RUN', 'GOOD', '--text=TEXT']],
     'export': [[f'RUN --to={to} --output=OUT/x'][0].split() for to in ('arpa', 'word2vec', 'npz')],
-    'pack': [['RUN', 'OUT/x.nplm']],
+    'pack': [['RUN', '--output=OUT/x.nplm']],
     'import': [['ARPA', '--workdir=OUT/new', '--vocabulary=RUN']],
     'info': [['RUN'], ['RUN', '--json']],
     'runs': [['RUN'], ['RUN', '--json']],
