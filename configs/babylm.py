@@ -1,4 +1,4 @@
-r"""BabyLM: 10 or 100 million words of speech and text for children, from your copy (https://babylm.github.io).
+r"""BabyLM: 10 or 100 million words like those a child hears and reads, from your copy (https://babylm.github.io).
 
     nplm train babylm:10m --config.corpus.path=DIR/train_10M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
