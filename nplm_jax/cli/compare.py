@@ -6,7 +6,7 @@
 Prints a table of the perplexities recorded by each run. `*` marks the best of the runs that were evaluated on the same
 words. A warning on stderr lists the runs that were evaluated on other words, because their perplexities are not
 comparable. Runs with different tokens, such as words and subwords, are compared by perplexity per word and bits per
-byte. This comparison requires the same test text and no unknown or changed words.
+byte. This comparison requires the same test text, evaluated in full, and no unknown or changed words.
 
 --text=FILE scores a text with each run, and prints the perplexity and the share of words outside the vocabulary (oov).
 Each line of the text is scored separately. If all runs have the same vocabulary and tokenizer, their mixture is scored

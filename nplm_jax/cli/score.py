@@ -86,7 +86,7 @@ def define(parser: Parser) -> None:
     parser.add_switch('--end', 'also score the end of each line')
     form = (
         "output format: kenlm prints the columns of KenLM's query, followed by the summary of nplm; query prints "
-        "exactly the format of KenLM's query; sota_lm prints one probability per word and newline"
+        "exactly the format of KenLM's query; sota_lm prints one probability per word and line end"
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()

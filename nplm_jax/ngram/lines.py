@@ -33,7 +33,7 @@ def _marks_of_lines(vocabulary: Vocabulary) -> LineMarks:
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
     """Converts a corpus to lines, with `<p>` before the first and after every paragraph, and without `<text>`.
 
-    The words of each split do not change. A split has one `<p>` per newline, and the word before the split is the
+    The words of each split do not change. A split has one `<p>` per line end, and the word before the split is the
     `<p>` of the previous line.
 
     Args:
