@@ -20,7 +20,7 @@ SplitSize = Annotated[
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), a fraction of the stream (below 1) or a number of words (at least 2)',
+        'must be 0 (the rest of the stream), a fraction (between 0 and 1) or a number of words (at least 2)',
         lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
     ),
 ]

@@ -21,7 +21,7 @@ _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x
 COMPRESSED = tuple(_MAGIC.values())  # usual file suffixes
 _MAX_LINE_BYTES = 2**28  # maximum size of a line of .jsonl
 _ROWS = 256  # rows of .parquet per read
-_INSTALL = 'run `pip install "nplm-jax[corpora]"`'
+_INSTALL = 'install it with: pip install "nplm-jax[corpora]"'
 
 
 def stem(path: pathlib.Path) -> str:

@@ -64,7 +64,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     try:
         from sklearn import decomposition, manifold  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput('scikit-learn', 'is not installed; run `pip install scikit-learn`') from None
+        raise BadInput('scikit-learn', 'is not installed; install it with: pip install scikit-learn') from None
     if method == 'pca':
         return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
     perplexity = min(30, (V - 1) / 3)
