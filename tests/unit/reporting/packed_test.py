@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import stat
-import time
 import zipfile
 
 import numpy as np
@@ -160,15 +159,12 @@ def test_the_folder_of_any_name_is_a_folder_in_the_cache(valid, tmp_path, cache,
 
 
 @pytest.mark.parametrize('members', [101, 60_000])
-def test_more_members_than_a_model_has_are_refused_at_once(tmp_path, cache, members):
+def test_more_members_than_a_model_has_are_refused_before_one_is_read(tmp_path, cache, members, monkeypatch):
     (path := tmp_path / 'bad.nplm').write_bytes(seal((entry(f'a.b{i}'), b'') for i in range(members)))
-    started = time.process_time()
-    zipfile.ZipFile(path).close()  # reads the names
-    read = time.process_time()
+    monkeypatch.setattr(zipfile.ZipFile, 'open', lambda *_: pytest.fail('a member was read'))
     with pytest.raises(BadInput) as caught:
         catalog.expand_run(path)
     assert numbers(caught.value.problem) == [f'{members:,}', '100'] and not cache.exists()
-    assert time.process_time() - read < 4 * (read - started) + 0.5
 
 
 def test_the_name_of_a_run_is_enough(runs, tmp_path, monkeypatch):
