@@ -125,7 +125,8 @@ class Budget:
 
     def settings(self, width: int) -> Settings:
         """Returns the settings for training a network of a given width for one pass."""
-        return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
+        keys = {**self.network(width, 1, len(self.data.train)), 'train.epochs': 1}
+        return load_settings(apply_keys(self.config, keys, self.typed))
 
     def plan(self, width: int) -> Plan:
         """Estimates the updates and validations that fit into the budget, based on the nearest width that was timed."""

@@ -87,6 +87,18 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
 
 
+def test_networks_are_timed_in_a_run_of_one_pass(text, data, monkeypatch):
+    epochs = []
+
+    def measure(settings, data, folder):
+        epochs.append(settings.train.epochs)
+        return width_choice.Timing(1e-3, 0.0, 1e-12)
+
+    monkeypatch.setattr(width_choice, 'measure', measure)
+    choose(text, data, 1)
+    assert {*epochs} == {1}  # a check such as that of train.average counts the updates of the timed run
+
+
 def test_what_is_typed_stays(text, data, timed):
     choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__kind='sampled', output__samples=77)
     made = width_choice.apply_keys(config_of(text), choice.keys, {'model.h': 48})
