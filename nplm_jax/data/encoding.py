@@ -111,15 +111,16 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
     """
     sizes_K = (token_text.size(tokenizer, token) for token in types)
     characters_K, bytes_K, begins_space_K, ends_space_K, words_K = map(np.array, zip(*sizes_K))
+    continues_K = (words_K > 0) & ~begins_space_K  # a token without whitespace before it continues a word
     sizes = []
     for type_ids_T in texts:
         counts_K = mapped_arrays.bincount(type_ids_T, len(types))
         num_words = int(counts_K @ words_K)
-        if not begins_space_K.all():  # a token without whitespace before it continues a word
+        if continues_K.any():
             after_space = True
             for chunk_L in mapped_arrays.chunks(type_ids_T):
                 after_space_L = np.append(after_space, ends_space_K[chunk_L])
-                num_words -= int(np.count_nonzero(((words_K > 0) & ~begins_space_K)[chunk_L] & ~after_space_L[:-1]))
+                num_words -= int(np.count_nonzero(continues_K[chunk_L] & ~after_space_L[:-1]))
                 after_space = after_space_L[-1]
         sizes.append(TextSize(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K)))
     return sizes

@@ -59,14 +59,12 @@ class LanguageModel(abc.ABC):
             BadInput: The ids are not a sequence of integers below V, or the span exceeds the stream.
         """
         require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be a one-dimensional array of ids')
-        if not isinstance(span, Span):
-            part = slice(None) if span is None else span
-            is_part = isinstance(part, slice) and part.step in (None, 1)
-            require(is_part, 'span', span, 'must be a Span or a slice with a step of 1')
-            start, stop, _ = part.indices(len(tokens_T))
+        if span is None or isinstance(span, slice):
+            start, stop, step = (span or slice(None)).indices(len(tokens_T))
+            require(step == 1, 'span', span, 'must be a Span or a slice with a step of 1')
             span = Span(start, max(start, stop))
-        is_inside = 0 <= span.start <= span.stop <= len(tokens_T)
-        require(is_inside, 'span', span, f'must be within the {len(tokens_T):,} words of the stream')
+        is_inside = isinstance(span, Span) and 0 <= span.start <= span.stop <= len(tokens_T)
+        require(is_inside, 'span', span, f'must be a Span or a slice within the {len(tokens_T):,} words of the stream')
         first = max(0, span.start - self.n) if self.n else 0
         check_ids('tokens', tokens_T[first : span.stop], self.vocabulary_size)
         return self.score_span(tokens_T, span)

@@ -105,7 +105,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
-    precisions = {''}  # of all networks; '' for count-based models
+    precisions: set[str] = set()  # of all networks
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     for point in points:
@@ -117,7 +117,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
             if text != expected:
                 run_inputs.refuse_changes(folder, f'{point.name} was started on a different text than {first}')
-            precisions.add(', '.join(sorted({*results.get('precision', {}).values()})))
+            if used := sorted({*results.get('precision', {}).values()}):  # by a network
+                precisions.add(', '.join(used))
             record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
             record |= {'seconds': float(results['seconds']), 'state': _FINISHED}
         records.append(record)
@@ -143,8 +144,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     lines = [f'Best on validation: {folder / best["point"]}'] if best else []
     if not comparable:
         lines.append('The points differ in their words or vocabulary, so their perplexities are not comparable')
-    if len(precisions) > 2:  # with `auto`, each job measures its machine
-        found = ' or '.join(sorted(filter(None, precisions)))
+    if len(precisions) > 1:  # with `auto`, each job measures its machine
+        found = ' or '.join(sorted(precisions))
         lines.append(
             f'The points were trained in {found}, so small differences between perplexities are not meaningful'
         )

@@ -213,4 +213,6 @@ def test_words_of_the_test_text_alone_are_unknown_words_of_an_own_text(tmp_path,
     results = experiment.run(config, tmp_path / 'run')
     assert results['vocabulary'] == 7 and results['oov']['test'] > 0.2
     assert math.isfinite(results['perplexity']['test'])
-    assert any('<rare>' in line and 'corpus.min_count' in line for line in capsys.readouterr().out.splitlines())
+    assert any(
+        '<rare>' in line and 'corpus.min_count to at least 2' in line for line in capsys.readouterr().out.splitlines()
+    )
