@@ -62,7 +62,9 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
     root = expand(key, path)
     if not os.path.exists(root) and glob.has_magic(path):
         matches = sorted({*map(pathlib.Path, glob.glob(str(root), recursive=True))})  # `**/**` finds files twice
-        files = [p for p in matches if p.is_file() and not p.is_symlink()]
+        num_fixed = sum(1 for _ in itertools.takewhile(lambda part: not glob.has_magic(part), root.parts))
+        regular = (p for p in matches if os.path.isfile(p))
+        files = [p for p in regular if not any(q.is_symlink() for q in (p, *p.parents)[: len(p.parts) - num_fixed])]
         require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
     require(os.path.exists(root), key, path, 'the file or folder does not exist')
@@ -87,22 +89,22 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
     """
     files = {key: find_files(key, path) for key, path in paths.items()}
     (_, train), *held_out = files.items()
-    names = {os.path.abspath(file) for file in train} if len(train) > 1 else set[str]()
+    names = {os.path.realpath(file) for file in train} if len(train) > 1 else set[str]()
     for key, group in held_out:
         for file in group:
-            require(os.path.abspath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
+            require(os.path.realpath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
     return files
 
 
 def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the .arrow files of a folder saved by `datasets`; an empty list for other folders."""
-    if (root / 'dataset_dict.json').is_file():
+    if os.path.isfile(root / 'dataset_dict.json'):
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
         message = f'the dataset has no split `train`; specify the folder of one split: {" or ".join(splits)}'
         require('train' in splits, key, str(root), message)
         root = root / 'train'
     state = root / 'state.json'
-    if not (state.is_file() and (root / 'dataset_info.json').is_file()):
+    if not (os.path.isfile(state) and os.path.isfile(root / 'dataset_info.json')):
         return []
     try:
         files = [root / pathlib.Path(data_file['filename']).name for data_file in read_json(state)['_data_files']]

@@ -10,6 +10,7 @@ References:
 import contextlib
 import hashlib
 import io
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -84,8 +85,8 @@ def _open(path: str, split: str) -> Iterator[Any]:
 def _find(path: str) -> pathlib.Path:
     """Returns the archive or the folder with the three files."""
     root = expand('corpus.path', path)
-    if path and root.is_file():
+    if path and os.path.isfile(root):
         return root
-    folders = [folder for folder in (root, root / 'wikitext-103') if (folder / 'wiki.train.tokens').is_file()]
+    folders = [folder for folder in (root, root / 'wikitext-103') if os.path.isfile(folder / 'wiki.train.tokens')]
     require(bool(path and folders), 'corpus.path', path, _EXPECTED)
     return folders[0]

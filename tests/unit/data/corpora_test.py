@@ -194,6 +194,9 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
         text(tmp_path, **paths)  # the folder contains all three
     with refuses('corpus.test_path'):
         text(tmp_path / '[t]*', **paths)  # train and test
+    (tmp_path / 'link').symlink_to(tmp_path)
+    with refuses('corpus.test_path'):
+        text(tmp_path / '[t]*', **(paths | {'test_path': str(tmp_path / 'link' / 'test')}))
 
 
 @pytest.mark.parametrize('content', [b'', b' \n\n ', b'word word word', b'\x89PNG\r\n\x1a\n\x00', b'a b \0 c'])

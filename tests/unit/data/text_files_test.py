@@ -14,7 +14,7 @@ from helpers import refuses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nplm_jax.data import formats, text_files
+from nplm_jax.data import formats, text_files, wikitext103
 from nplm_jax.data.text_files import find_files, read_chunks, size
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
@@ -222,6 +222,7 @@ def tree(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / 'link.txt').symlink_to(tmp_path / 'b.txt')
+    (tmp_path / 'linked').symlink_to(tmp_path / 'a')
     return tmp_path
 
 
@@ -236,6 +237,8 @@ def tree(tmp_path):
         ('**/[a-d].txt', ['a/c.txt', 'b.txt']),
         ('**', ['a/c.txt', 'a/d/e.gz', 'b.txt']),
         ('a/*/*.gz', ['a/d/e.gz']),
+        ('*/c.txt', ['a/c.txt']),
+        ('linked/*.txt', ['linked/c.txt']),
         ('**/**/*.txt', ['a/c.txt', 'b.txt']),  # `glob` finds a/c.txt twice
     ],
 )
@@ -253,6 +256,21 @@ def test_paths_without_a_file_are_one_line(tree, path):
     (tree / 'empty').mkdir()
     with refuses('corpus.path'):
         find_files('corpus.path', str(tree / path))
+
+
+def test_a_folder_whose_files_cannot_be_looked_up_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / 'closed').mkdir()
+    stat = os.stat
+
+    def refuse(path, *args, **options):
+        if str(path).startswith(f'{tmp_path}/closed/'):
+            raise PermissionError(13, 'Permission denied')
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, 'stat', refuse)
+    for find in (find_files, lambda _, path: wikitext103.find(path)):
+        with refuses('corpus.path'):
+            find('corpus.path', str(tmp_path / 'closed'))
 
 
 # --- what cannot be read -----------------------------------------------------------------------------------------
