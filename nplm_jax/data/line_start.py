@@ -42,9 +42,9 @@ class LineStart:
         """Returns the line start for a lossless tokenizer: the most frequent token that consists only of newlines."""
         decode = vocabulary.tokenizer.decode
         ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
-        best = max(ends, key=vocabulary.counts.__getitem__)
+        used = [i for i in ends if vocabulary.counts[i]]
         marks = tuple(vocabulary.ids[mark] for mark in known)
-        return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
+        return cls((max(used, key=vocabulary.counts.__getitem__),) if used else marks, (*marks, *ends))
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
         """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words.

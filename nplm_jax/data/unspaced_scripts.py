@@ -12,7 +12,6 @@ import regex
 
 from nplm_jax.data import text_checks
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.byte_level import to_bytes
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import require
 
@@ -43,7 +42,7 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
                 spaces, wide = spaces + count, wide + count * num_wide
         return not wide or spaces > _SPACES_OF_SEGMENTED * wide
     for token, count in zip(vocabulary.words, vocabulary.counts):
-        data = to_bytes(token)
+        data = vocabulary.tokenizer.utf8(token)
         starts = [byte for byte in data if byte & 0xC0 != 0x80 and byte > 0x20]  # first bytes of characters
         num_wide = sum(byte in _WIDE for byte in starts)
         spaces += count * data.count(b' ')

@@ -1,11 +1,14 @@
 """Scripts without spaces between words: a user's text is joined as the training text is; if not, there is a warning."""
 
+import dataclasses
+
 import pytest
 from helpers import refuses
 
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary, build
 
 SENTENCE = '那只 猫 喜欢 一个 老师 。'
@@ -78,6 +81,18 @@ def test_a_text_is_joined_as_the_training_text_is(text):
     assert unspaced_scripts.join(count(SENTENCE), [text]) == [text]
     assert unspaced_scripts.join(build(SENTENCE.split()), [text]) == [text]
     assert unspaced_scripts.join(count(SENTENCE.replace(' ', '')), [TEXTS[text]]) == [TEXTS[text]]
+
+
+@pytest.mark.parametrize('training, found', [(SENTENCE.replace(' ', ''), '那只猫喜欢一个老师。'), (SENTENCE, SENTENCE)])
+def test_tokens_of_a_plug_in_may_have_any_letters(training, found):
+    class Letters(WordTokenizer):
+        is_lossless = True
+
+        def utf8(self, token):
+            return token.encode()
+
+    vocabulary = dataclasses.replace(build([*training]), tokenizer=Letters())
+    assert unspaced_scripts.join(vocabulary, [SENTENCE]) == [found]
 
 
 def test_the_blanks_of_all_lines_tell_whether_a_text_is_segmented():

@@ -8,6 +8,7 @@ import pytest
 from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import Totals
@@ -47,6 +48,13 @@ def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
     (read,) = cutting.tokenize(tokenizer, ['a\nb\n\rc'])
     words = Vocabulary(tokens, tuple(map(read.count, tokens)), tokenizer)
     assert tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
+
+
+def test_a_text_of_tokens_without_a_line_end_has_nothing_before_it():
+    class Lossless(WordTokenizer):
+        is_lossless = True
+
+    assert LineStart.of(Vocabulary(('<rare>', 'a', 'b'), (0, 2, 1), Lossless())) == LineStart()
 
 
 @pytest.mark.parametrize('stream,lengths', [(False, [[2, 3, 3], [2]]), (True, [[2, 3, 3], [3]])])
