@@ -83,8 +83,8 @@ def test_a_text_is_joined_as_the_training_text_is(text):
     assert unspaced_scripts.join(count(SENTENCE.replace(' ', '')), [TEXTS[text]]) == [TEXTS[text]]
 
 
-@pytest.mark.parametrize('training, found', [(SENTENCE.replace(' ', ''), '那只猫喜欢一个老师。'), (SENTENCE, SENTENCE)])
-def test_tokens_of_a_plug_in_may_have_any_letters(training, found):
+@pytest.mark.parametrize('training', [SENTENCE, SENTENCE.replace(' ', '')])
+def test_tokens_of_a_plug_in_may_have_any_letters(training):
     class Letters(WordTokenizer):
         is_lossless = True
 
@@ -92,7 +92,7 @@ def test_tokens_of_a_plug_in_may_have_any_letters(training, found):
             return token.encode()
 
     vocabulary = dataclasses.replace(build([*training]), tokenizer=Letters())
-    assert unspaced_scripts.join(vocabulary, [SENTENCE]) == [found]
+    assert unspaced_scripts.join(vocabulary, [SENTENCE]) == [training]
 
 
 def test_the_blanks_of_all_lines_tell_whether_a_text_is_segmented():
