@@ -118,16 +118,16 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
-    """Raises BadInput if a token is empty or has a tab or newline, because a vocabulary file cannot contain it.
+    """Raises BadInput if a vocabulary file cannot contain a token.
 
     Args:
         kind: The kind of the tokenizer.
         tokens: The distinct tokens.
     """
+    allowed = 'tokens must not be empty or contain tabs, newlines, NUL or unpaired surrogates'
     for token in tokens:
-        is_written = bool(token) and '\t' not in token and '\n' not in token
-        allowed = f'produces the token {token!r}; tokens must not be empty or contain tabs or newlines'
-        require(is_written, 'corpus.tokens', kind, allowed)
+        is_written = bool(token) and not re.search('[\t\n\0\ud800-\udfff]', token)
+        require(is_written, 'corpus.tokens', kind, f'produces the token {token!r}; {allowed}')
 
 
 def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:

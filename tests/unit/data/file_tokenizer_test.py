@@ -213,6 +213,7 @@ BAD_FILES = {
     'code': json.dumps({**json.loads(with_vocabulary('a', 'b', 'c')), 'pre_tokenizer': {'type': 'Custom'}}),
     'tab': with_vocabulary('<unk>', 'a', 'b\tc'),
     'line end': with_vocabulary('<unk>', 'a', 'b\n'),
+    'NUL': with_vocabulary('<unk>', 'a', 'b\0'),
     'no tokens': with_vocabulary(),
 }
 

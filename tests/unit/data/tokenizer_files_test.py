@@ -14,7 +14,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting, tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.runs import experiment, loading
 
@@ -197,3 +197,9 @@ def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, mon
     with refuses('corpus.tokens'):
         train('lines')
     assert not (tmp_path / 'lines').exists()
+
+
+@pytest.mark.parametrize('token', ['', 'a\tb', 'a\n', 'a\0', '\udce4'])
+def test_a_token_that_a_vocabulary_file_cannot_contain_is_refused(token):
+    with refuses('corpus.tokens'):
+        check_tokens('mine', ['a', token])
