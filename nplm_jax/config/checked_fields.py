@@ -5,6 +5,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from nplm_jax.config.component import Check
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.names import require_one_of
 from nplm_jax.utils.untrusted import is_unicode
@@ -40,8 +41,7 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
     Raises:
         BadInput: The value has the wrong type or is out of range.
     """
-    checks = getattr(kind, '__metadata__', ())
-    expected = kind.__origin__ if checks else kind
+    expected = kind.__origin__ if hasattr(kind, '__metadata__') else kind
     if typing.get_origin(kind) is Literal:
         require_one_of(name, value, names := typing.get_args(kind))
         expected = type(names[0])
@@ -52,7 +52,7 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
     require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
     if isinstance(value, str):  # JSON cannot represent file names in another encoding
         require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
-    for check in checks:
+    for check in _checks(kind):
         require(check.holds(value), name, value, check.allowed)
     if isinstance(value, float):  # JSON cannot represent NaN or infinity
         require(math.isfinite(value), name, value, 'must be finite')
@@ -63,7 +63,12 @@ def describe_allowed(kind: Any) -> str:
     """Describes the values that a type allows; '' if the type has neither a range nor a list of values."""
     if typing.get_origin(kind) is Literal:
         return f'must be one of {", ".join(map(str, typing.get_args(kind)))}'
-    return '; '.join(check.allowed for check in getattr(kind, '__metadata__', ()))
+    return '; '.join(check.allowed for check in _checks(kind))
+
+
+def _checks(kind: Any) -> list[Check]:
+    """Returns the ranges of an annotated type, without the metadata of other packages."""
+    return [each for each in getattr(kind, '__metadata__', ()) if isinstance(each, Check)]
 
 
 def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:

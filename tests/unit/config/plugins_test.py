@@ -218,6 +218,18 @@ def descent(learning_rate, momentum: float = 1, steps: int = 2, beta: int = 0.5)
     assert found == [1.0, 1.0, 2, 0.5] and list(map(type, found)) == [float, float, int, float]
 
 
+def test_the_metadata_of_other_packages_in_an_annotation_is_no_range(scratch):
+    code = """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    width: Annotated[int, 'pixels', between(1, 8)] = 3
+"""
+    (scratch / 'annotated.py').write_text(HEAD + code)
+    settings = load_settings({'model.family': 'annotated:Mine', 'model.width': 8})
+    assert settings.model.width == 8
+    with refuses('model.width'):
+        replace(settings, {'model.width': 9})
+
+
 @pytest.mark.parametrize('name', ['nadam', 'nadamw', 'lars', 'contrib:muon', 'novograd'])
 def test_optimizers_of_optax_are_rules(name):  # partials, and with a mask of the weight decay among them
     module, _, function = f'optax.{name}'.rpartition(':' if ':' in name else '.')
