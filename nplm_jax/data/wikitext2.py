@@ -105,7 +105,7 @@ def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[TextChunk]
     """Joins lines into a chunk; returns an empty list if they have no text."""
     if eos:
         text = mark_rare('\n'.join(line.rstrip() for line in lines))
-        return [TextChunk(text, False, False, ends_lines=True)] if lines else []
+        return [TextChunk(text, False, ends_lines=True)] if lines else []
     text = mark_rare('\n'.join(line for line in lines if line.strip(' \r\n')))
     return [TextChunk(text, begins_text)] if text else []
 

@@ -90,6 +90,8 @@ def test_chunks_of_any_size_have_the_same_eos(monkeypatch):
 def test_a_word_after_the_end_of_a_line_is_no_proper_noun_by_its_capital(tmp_path):
     words = load(write(tmp_path), paragraphs='eos', proper_nouns=True).words
     assert 'It' in words and words.count('<proper>') == load(tmp_path, proper_nouns=True).words.count('<proper>')
+    (tmp_path / 'test.txt').write_text('Zebras are red .\n')  # the first line of a file begins as the others do
+    assert 'Zebras' in load(tmp_path, paragraphs='eos', proper_nouns=True).words
 
 
 @pytest.mark.parametrize(
