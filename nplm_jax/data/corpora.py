@@ -234,7 +234,7 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     fault = next(filter(None, (formats.find_fault(text) for part in texts for text in part)), '')
     allowed = 'must return a list of strings or a dict that maps train, valid and test to lists of strings'
     require(are_texts and not fault, 'corpus.name', settings.name, f'a text {fault}' if are_texts else allowed)
-    return list(map(_of_texts, texts))
+    return [_of_texts(part)._replace(key='corpus.name') for part in texts]
 
 
 def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:

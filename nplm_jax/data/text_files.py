@@ -33,7 +33,7 @@ class TextSource(NamedTuple):
         read: Returns a new iterator over the chunks of the text.
         files: The user's files.
         choices: All other values that determine the chunks.
-        key: The config key of the files, for error messages; empty for a published corpus.
+        key: The config key of the text, for error messages; empty for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
 

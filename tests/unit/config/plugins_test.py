@@ -91,7 +91,11 @@ def test_a_mistake_is_one_line(key, value, said, tmp_path):
     assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize('made', ["'one text'", '[]', '[1]', "{'train': ['a b']}", "['a \\0 b']", "['a \\ud800 b']"])
+NO_TEXTS = ["'one text'", '[]', '[1]', "{'train': ['a b']}", "['a \\0 b']", "['a \\ud800 b']"]
+BLANK = "{'train': ['a b'], 'valid': [' '], 'test': ['a b']}"
+
+
+@pytest.mark.parametrize('made', [*NO_TEXTS, BLANK])
 def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
     (scratch / 'my_models.py').write_text(f'{KINDS}\n\ndef nothing():\n    return {made}\n')
     settings = load_settings({**NAMES, 'corpus.name': 'my_models:nothing'})
