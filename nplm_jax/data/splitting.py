@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -109,12 +110,13 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     Raises:
         BadInput: The three sets are longer than the stream.
     """
-    sizes = (settings.train, settings.valid, settings.test)
-    ends = [0, *itertools.accumulate(round(size * num_words) if size < 1 else int(size) for size in sizes)]
+    sizes = [x * num_words if x < 1 else int(x) for x in (settings.train, settings.valid, settings.test)]
+    ends = [0, *itertools.accumulate(round(size) for size in sizes)]
+    total = math.ceil(sum(sizes) - 0.01)  # fractions may add up to a little more than 1
     if not settings.test:
         ends[-1] = max(ends[-1], num_words)
-    elif ends[-1] > num_words + 1:  # rounding three fractions adds at most one word
-        raise BadInput(_sizes(settings), f'add up to {ends[-1]:,} words, but the corpus has only {num_words:,}')
+    elif total > num_words:
+        raise BadInput(_sizes(settings), f'add up to {total:,} words, but the corpus has only {num_words:,}')
     return [min(end, num_words) for end in ends]
 
 

@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 
@@ -117,9 +118,9 @@ def test_a_test_set_of_lines_ends_with_a_line(tmp_path):
 
 def test_more_words_than_the_text_has_are_refused(tmp_path):
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
-    for tokens in ('words', 'bytes'):
-        with refuses('corpus.train=60, corpus.valid=30, corpus.test=20'):
-            text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, train=60.0, valid=30.0, test=20.0)
+    for tokens, size in itertools.product(('words', 'bytes'), (11, 20)):
+        with refuses(f'corpus.train=60, corpus.valid=30, corpus.test={size}'):
+            text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, train=60.0, valid=30.0, test=float(size))
     with refuses('corpus.train=0.8, corpus.valid=0.1, corpus.test=0.2'):
         text(tmp_path / 'a.txt', boundary_tokens=False, test=0.2)
 
