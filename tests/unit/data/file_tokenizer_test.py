@@ -238,6 +238,15 @@ def test_a_vocabulary_that_is_too_large_is_refused(tmp_path, monkeypatch):
         read(tmp_path / 'large.json')
 
 
+def test_a_file_whose_copy_in_the_run_could_not_be_read_is_refused(tmp_path, monkeypatch):
+    content = with_vocabulary('<unk>', *(f'\u00e9{i}' for i in range(2000)))
+    (tmp_path / 'large.json').write_text(content)
+    read(tmp_path / 'large.json')
+    monkeypatch.setattr('nplm_jax.data.tokenizers.file_tokenizer.MAX_BYTES', len(content))
+    with refuses('corpus.tokens'):  # the copy has the same letters, escaped once more
+        read(tmp_path / 'large.json')
+
+
 @pytest.fixture(scope='module')
 def sentencepiece_model(folder):
     package = pytest.importorskip('sentencepiece')
