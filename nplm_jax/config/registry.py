@@ -101,7 +101,7 @@ KINDS = {  # by the key that chooses the component; its other keys are in the sa
     'corpus.tokens': Kind(
         'words',
         'tokenizer, or the path of a tokenizer.json or SentencePiece *.model file; for tokenized corpora such as '
-        'brown, words is the same as whitespace',
+        'brown, words and whitespace differ only in how they split other texts',
         'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
         {
             'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
