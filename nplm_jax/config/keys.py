@@ -69,7 +69,7 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
         if needs and not needs(made, settings):
             pass
         elif kind:
-            value = build_component(kind, remaining, names)
+            value = _build_component(kind, remaining, names)
         elif isinstance(default, Options):
             value = _build_options(f'{prefix}name', made.name, name, remaining)
         elif dataclasses.is_dataclass(default):
@@ -80,7 +80,7 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
     return section(**vars(made))
 
 
-def build_component(kind: str, remaining: dict[str, Any], others: Collection[str] = ()) -> Any:
+def _build_component(kind: str, remaining: dict[str, Any], others: Collection[str]) -> Any:
     """Builds a component and removes its keys from `remaining`; see `build`.
 
     Args:
@@ -125,8 +125,13 @@ def list_keys(section: Any, prefix: str = '', settings: Any = None) -> Iterator[
         if needs and not needs(section, settings):
             continue
         if kind:
-            yield Key(kind, value.name, KINDS[kind].default, '', describe_kind(kind))
-            yield from _keys_of_component(kind, value, settings)
+            chooser = KINDS[kind]
+            meaning = f'{chooser.meaning}: {" | ".join(chooser.paths)} | an import path'
+            yield Key(kind, value.name, chooser.default, '', meaning)
+            if isinstance(value, Unknown):
+                yield from (Key(key, x, x, '', '') for key, x in value.values.items())
+            else:
+                yield from list_keys(value, f'{kind.partition(".")[0]}.', settings)
         elif isinstance(value, Options):
             yield from (Key(f'{name}.{option}', x, x, '', '') for option, x in value.items())
         elif dataclasses.is_dataclass(value):
@@ -145,17 +150,6 @@ def list_components(section: Any) -> Iterator[tuple[str, Any]]:
             yield kind, value
         if dataclasses.is_dataclass(value):
             yield from list_components(value)
-
-
-def _keys_of_component(kind: str, component: Any, settings: Any) -> Iterator[Key]:
-    if isinstance(component, Unknown):
-        return (Key(key, value, value, '', '') for key, value in component.values.items())
-    return list_keys(component, f'{kind.partition(".")[0]}.', settings)
-
-
-def describe_kind(kind: str) -> str:
-    """Returns the meaning of a key that chooses a component."""
-    return f'{KINDS[kind].meaning}: {" | ".join(KINDS[kind].paths)} | an import path'
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:

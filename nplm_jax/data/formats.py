@@ -107,11 +107,6 @@ def split_suffix(file: pathlib.Path) -> tuple[str, str]:
     return suffixes[-1] if suffixes else '', compression
 
 
-def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Iterator[str]:
-    """Yields the text in each JSON line; see `read_json_rows`."""
-    return (text for _, text in read_json_rows(file, content, column))
-
-
 def read_json_rows(
     file: pathlib.Path, content: BinaryIO, column: str, new_column: str = ''
 ) -> Iterator[tuple[bytes, str]]:
@@ -145,12 +140,6 @@ def read_json_rows(
         if fault := find_fault(row[column]):
             raise BadInput(f'{where}, column {column!r}', fault)
         yield line, row[column] or ''
-
-
-def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator[str]:
-    """Yields the text in each row of a table; nulls give empty texts. See `read_batches`."""
-    batches = read_batches(name, content, kind, column)
-    return itertools.chain.from_iterable(texts for _, texts in batches)
 
 
 def read_batches(

@@ -1,7 +1,6 @@
 """The context of a line that is read independently of the lines before it."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -31,19 +30,13 @@ class LineStart:
         The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, it is the most frequent
         line-end token, or <text> if no line-end token occurs.
         """
-        known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
-        if vocabulary.tokenizer.is_lossless:
-            return cls._after_line_end(vocabulary, known)
-        before = [mark for mark in known if mark == PARAGRAPH_BOUNDARY]
-        return cls(tuple(vocabulary.ids[m] for m in before), tuple(vocabulary.ids[m] for m in known))
-
-    @classmethod
-    def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
-        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of newlines."""
-        decode = vocabulary.tokenizer.decode
-        ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
+        tokenizer, ids = vocabulary.tokenizer, vocabulary.ids
+        marks = tuple(ids[mark] for mark in BOUNDARY_TOKENS if tokenizer.boundary_tokens and mark in ids)
+        if not tokenizer.is_lossless:
+            return cls(tuple(i for i in marks if vocabulary.words[i] == PARAGRAPH_BOUNDARY), marks)
+        texts = (tokenizer.decode([word]) for word in vocabulary.words)
+        ends = [i for i, text in enumerate(texts) if text and not text.strip('\r\n')]
         used = [i for i in ends if vocabulary.counts[i]]
-        marks = tuple(vocabulary.ids[mark] for mark in known)
         return cls((max(used, key=vocabulary.counts.__getitem__),) if used else marks, (*marks, *ends))
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:

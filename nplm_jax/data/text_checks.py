@@ -136,10 +136,6 @@ def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', set
             counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
             num_types = int((is_word_K & (counts_K > 0)).sum())
             path = getattr(settings, source.key.split()[0].removeprefix('corpus.'))
-            require(num_types > 0, source.key, path, 'contains no words; at least two distinct words are required')
-            require(
-                num_types > 1,
-                source.key,
-                path,
-                'contains only one distinct word; at least two distinct words are required',
-            )
+            found = 'only one distinct word' if num_types else 'no words'
+            problem = f'contains {found}; at least two distinct words are required'
+            require(num_types > 1, source.key, path, problem)

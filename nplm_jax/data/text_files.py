@@ -142,9 +142,9 @@ def read_chunks(
     kind, compression = formats.split_suffix(file)
     with open_regular(name, file) as opened, formats.decompress(name, opened, compression) as content:
         if kind in formats.TABLES:
-            rows = formats.read_table(name, content, kind, column)
+            rows = (text for _, texts in formats.read_batches(name, content, kind, column) for text in texts)
         elif kind == '.jsonl':
-            rows = formats.read_json_lines(file, content, column)
+            rows = (text for _, text in formats.read_json_rows(file, content, column))
         else:
             blocks = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
             yield from cut(map(_separate_lines, blocks) if lines else blocks, keeps_empty)

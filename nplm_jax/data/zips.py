@@ -10,7 +10,6 @@ from typing import IO
 
 from nplm_jax.utils.errors import BadInput, first_line
 
-CHUNK_SIZE = 2**22  # bytes of a member read at once
 DAMAGE = (  # exceptions of zipfile for malformed files
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OverflowError, LookupError),
     *(struct.error, zlib.error),

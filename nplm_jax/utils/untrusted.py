@@ -12,7 +12,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from nplm_jax.utils.errors import BadInput
 
@@ -38,14 +38,9 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
         BadInput: The file is missing, not regular, unreadable or too large.
     """
     with open_regular(name, file) as opened:
-        _check_size(name, opened, max_bytes)
+        if (size := os.fstat(opened.fileno()).st_size) > max_bytes:
+            raise BadInput(name, f'is too large ({size:,} bytes; the maximum is {max_bytes:,})')
         return opened.read()
-
-
-def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
-    """Raises BadInput(name, ...) if an open file is too large."""
-    if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-        raise BadInput(name, f'is too large ({size:,} bytes; the maximum is {max_bytes:,})')
 
 
 @contextlib.contextmanager
