@@ -267,7 +267,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
         size += len(chunk.text)
         if size >= text_files.CHUNK_CHARACTERS:
             break
-    if warning := text_checks.describe_whitespace(texts):
+    if isinstance(settings.tokenizer, WordTokenizer) and (warning := text_checks.describe_whitespace(texts)):
         print(f'{settings.path}: {warning}', file=sys.stderr)
     is_lmplz = settings.tokenizer.name == 'lmplz'
     if settings.paragraphs != 'auto' or is_lmplz:

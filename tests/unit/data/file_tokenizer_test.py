@@ -238,6 +238,14 @@ def test_a_vocabulary_that_is_too_large_is_refused(tmp_path, monkeypatch):
         read(tmp_path / 'large.json')
 
 
+def test_a_text_without_spaces_is_cut_into_tokens_without_a_warning(folder, tmp_path, capsys):
+    learn('unigram').save(str(tmp_path / 'theirs.json'))
+    (tmp_path / 'text.txt').write_text('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。')
+    changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.paragraphs': 'auto'}
+    corpora.find_sources(settings_of(tmp_path / 'theirs.json', folder, **changes).corpus)
+    assert not capsys.readouterr().err
+
+
 def test_a_file_whose_copy_in_the_run_could_not_be_read_is_refused(tmp_path, monkeypatch):
     content = with_vocabulary('<unk>', *(f'\u00e9{i}' for i in range(2000)))
     (tmp_path / 'large.json').write_text(content)
