@@ -89,7 +89,7 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
     """
     files = {key: find_files(key, path) for key, path in paths.items()}
     (_, train), *held_out = files.items()
-    names = {os.path.realpath(file) for file in train} if len(train) > 1 else set[str]()
+    names = {os.path.realpath(file) for file in train} if held_out and len(train) > 1 else set[str]()
     for key, group in held_out:
         for file in group:
             require(os.path.realpath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
