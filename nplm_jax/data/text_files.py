@@ -85,14 +85,16 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
         paths: The path of each part by config key, the training text first.
 
     Raises:
-        BadInput: A file is missing, or several training files include a validation or test file.
+        BadInput: A file is missing, or one of several files is both a training file and a validation or test file. A
+            single file may be the text of every part.
     """
     files = {key: find_files(key, path) for key, path in paths.items()}
     (_, train), *held_out = files.items()
-    names = {os.path.realpath(file) for file in train} if held_out and len(train) > 1 else set[str]()
+    names = {os.path.realpath(file) for file in train} if held_out else set[str]()
     for key, group in held_out:
         for file in group:
-            require(os.path.realpath(file) not in names, key, str(file), 'must not be one of the files of corpus.path')
+            is_allowed = len(train) == len(group) == 1 or os.path.realpath(file) not in names
+            require(is_allowed, key, str(file), 'must not be one of the files of corpus.path')
     return files
 
 

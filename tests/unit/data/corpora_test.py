@@ -195,6 +195,9 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
         text(tmp_path, **paths)  # the folder contains all three
     with refuses('corpus.test_path'):
         text(tmp_path / '[t]*', **paths)  # train and test
+    with refuses('corpus.valid_path'):
+        text(tmp_path / 'train', **(paths | {'valid_path': str(tmp_path / '[tv]*')}))
+    assert len(text(tmp_path / 'train', **dict.fromkeys(paths, str(tmp_path / 'train'))).words) == 12
     (tmp_path / 'link').symlink_to(tmp_path)
     with refuses('corpus.test_path'):
         text(tmp_path / '[t]*', **(paths | {'test_path': str(tmp_path / 'link' / 'test')}))
