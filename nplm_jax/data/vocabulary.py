@@ -78,13 +78,8 @@ class Vocabulary:
         Raises:
             BadInput: `words` is a single string.
         """
-        is_string = isinstance(words, (str, bytes))
-        require(
-            not is_string,
-            'words',
-            words,
-            'must be a sequence of words, not one string; split the string into words first',
-        )
+        problem = 'must be a sequence of words, not one string; split the string into words first'
+        require(not isinstance(words, (str, bytes)), 'words', words, problem)
         ids = self.ids
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 

@@ -123,13 +123,8 @@ class FileTokenizer(Tokenizer):
         require(copy <= MAX_BYTES, _KEY, self.name, f'is too large for a run to keep a copy ({copy:,} bytes)')
         made = dataclasses.replace(self, kind=kind, rules=(content,))
         library = made.library
-        num_tokens = len(library.ids)
-        require(
-            2 < num_tokens <= MAX_TOKENS,
-            _KEY,
-            self.name,
-            f'must have between 3 and {MAX_TOKENS:,} tokens, not {num_tokens:,}',
-        )
+        allowed = f'must have between 3 and {MAX_TOKENS:,} tokens, not {len(library.ids):,}'
+        require(2 < len(library.ids) <= MAX_TOKENS, _KEY, self.name, allowed)
         allowed = f'must have the decoder {_BYTES}, {_SPACES}, {_PREFIX} or {_SUFFIX}, or the model {_WORDS}'
         require(bool(library.marking), _KEY, self.name, allowed)
         check_tokens(self.name, made.tokens)
@@ -214,11 +209,8 @@ class FileTokenizer(Tokenizer):
             BadInput: The tokenizer is a SentencePiece model.
         """
         if not isinstance(self.library, HuggingFace):
-            raise BadInput(
-                '--to',
-                'is not supported for SentencePiece models, which cannot be written as tokenizer.json',
-                value='hf',
-            )
+            problem = 'is not supported for SentencePiece models, which cannot be written as tokenizer.json'
+            raise BadInput('--to', problem, value='hf')
         values = json.loads(json.dumps(self.library.values))
         model = values['model']
         if model.get('type') == 'Unigram':
