@@ -40,7 +40,7 @@ def kind_of(word: str) -> str:
     return 'optimizer.name' if 'learning_rate' in inspect.signature(found).parameters else CORPUS
 
 
-def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ()) -> dict[str, str]:
+def components_of(words: Sequence[str], where: str, presets: Sequence[str]) -> dict[str, str]:
     """Returns the names of components, by the keys that choose them.
 
     Args:
@@ -55,7 +55,10 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ())
     paths = [plugins.check_path('--config', word) for word in words if is_path(word)]
     with plugins.trust(map(plugins.module_of, paths)):
         for word in words:
-            if not (key := kind_of(word)):
+            key = kind_of(word)
+            if not key and word in presets:
+                raise BadInput(where, f'{word} is a preset; a preset must be the first word, before all components')
+            if not key:
                 names = [name for kind in KINDS.values() for name in kind.paths]
                 allowed = f'the presets are {", ".join(presets)}; the components are {", ".join(names)}'
                 near = did_you_mean(word, [*presets, *names])

@@ -169,6 +169,13 @@ def test_words_that_name_nothing_or_two_of_a_kind_are_refused(words):
         brown.get_config(words)
 
 
+@pytest.mark.parametrize('words', ['lstm,mlp9', 'nce,quick', 'cased,large'])
+def test_a_preset_after_other_words_is_told_where_it_belongs(words):
+    with refuses(f'configs/brown.py:{words}') as caught:
+        brown.get_config(words)
+    assert words.split(',')[1] in caught.value.problem and 'first' in caught.value.problem
+
+
 @pytest.mark.parametrize('word', [':Body', 'my-module:Body', 'a b:c'])
 def test_a_word_that_is_no_import_path_is_refused(word):
     with refuses('--config') as caught:
