@@ -284,7 +284,8 @@ def arguments(function: Callable[..., Any]) -> type:
     fields = []
     for name, parameter in inspect.signature(function).parameters.items():
         default = 0.0 if DECAY in name and type(parameter.default) in (int, float) else parameter.default
-        if name not in _GIVEN and type(default) in OPTION_TYPES:
+        is_option = name not in _GIVEN and parameter.kind is not parameter.POSITIONAL_ONLY
+        if is_option and type(default) in OPTION_TYPES:
             hint = hints.get(name)
             plain = (int, float) if type(default) is int else (type(default),)  # types that include the default
             is_plain = getattr(hint, '__origin__', hint) in plain

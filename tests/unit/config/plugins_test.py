@@ -12,6 +12,7 @@ import nplm_jax
 from nplm_jax.config import plugins
 from nplm_jax.config.records import to_record
 from nplm_jax.config.settings import from_record, replace, to_dict, to_flat, user_files
+from nplm_jax.data import corpora
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.optimizers import make_optimizer
@@ -179,6 +180,13 @@ def test_what_an_author_could_type_wrongly_is_one_line(scratch, number):
     with refuses(refused) as caught:
         load_settings({'corpus.name': 'sentences', key: f'{module}:Mine'})
     assert said in caught.value.problem and '\n' not in str(caught.value)
+
+
+def test_an_argument_without_a_name_is_no_option(scratch):
+    (scratch / 'unnamed.py').write_text('def texts(words="a b c d ", /, count=9):\n    return [words * count]\n')
+    settings = load_settings({'corpus.name': 'unnamed:texts', 'corpus.options.count': 8})
+    assert dict(settings.corpus.options) == {'count': 8}
+    assert len(corpora.load(settings.corpus)) == 2 + 4 * 8
 
 
 def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
