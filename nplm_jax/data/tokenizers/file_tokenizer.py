@@ -160,7 +160,8 @@ class FileTokenizer(Tokenizer):
         return text
 
     def split(self, text: str) -> list[str]:
-        """See `Tokenizer.split`."""
+        """See `Tokenizer.split`. Line ends of Windows are read as newlines."""
+        text = text.replace('\r\n', '\n').removesuffix('\r')  # a line has no newline after the last `\r`
         return [text] if text.strip() else []
 
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:

@@ -289,3 +289,16 @@ def test_a_corpus_has_the_tokens_of_its_lines(theirs, folder):
     corpus = corpora.load(settings_of(folder / 'theirs.json', folder).corpus)
     lines = [expected_tokens(theirs, line) for line in LINES]
     assert corpus.words == ['<text>', *(token for line in lines for token in ('<p>', *line))]
+
+
+def test_line_ends_of_windows_change_nothing(theirs, folder, tmp_path):
+    ours = of(theirs, folder)
+    text, words = '\n\n'.join(map('\n'.join, (LINES[:50], LINES[50:]))) + '\n', {}
+    for end in ('\n', '\r\n'):
+        (tmp_path / 'text.txt').write_text(text.replace('\n', end), newline='')
+        for paragraphs in ('lines', 'blank_lines'):
+            changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.paragraphs': paragraphs}
+            words[end, paragraphs] = corpora.load(settings_of(folder / 'theirs.json', folder, **changes).corpus).words
+    assert words['\r\n', 'lines'] == words['\n', 'lines']
+    assert words['\r\n', 'blank_lines'] == words['\n', 'blank_lines']
+    assert cutting.tokenize(ours, [f'{LINES[0]}\r']) == cutting.tokenize(ours, [LINES[0]])
