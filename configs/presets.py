@@ -10,7 +10,8 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config.compose import components_of, kind_of, with_components
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.settings import default_config, override
+from nplm_jax.config.settings import CHOOSERS, default_config, override
+from nplm_jax.utils.errors import require
 
 Preset = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 
@@ -201,10 +202,14 @@ def get_config(
         The config; its name joins the corpus and the words with hyphens.
 
     Raises:
-        BadInput: A word is not a preset, modifier or component, or two components have the same kind.
+        BadInput: A word is not a preset, modifier or component, or two modifiers or components have the same kind.
     """
     typed = [words] if words in presets else words.split(',')
     first = typed[0] if typed[0] in presets else default
+    for kind in CHOOSERS:
+        changing = [word for word in typed if kind in modifiers.get(word, {})]
+        problem = f'{" and ".join(changing[:2])} both set {kind}; give only one of them'
+        require(len(changing) < 2, f'configs/{corpus}.py:{words}', ..., problem)
     known = {*modifiers, *(typed[:1] if typed[0] in presets else ())}  # components that set their own values
     c = default_config()
     for keys in (common, presets[first], *(modifiers[word] for word in typed if word in modifiers)):

@@ -176,6 +176,12 @@ def test_a_preset_after_other_words_is_told_where_it_belongs(words):
     assert words.split(',')[1] in caught.value.problem and 'first' in caught.value.problem
 
 
+@pytest.mark.parametrize('words', ['10m,kneser_ney_3,kneser_ney_5', 'residual,interpolated'])
+def test_two_models_among_the_words_of_the_config_file_are_refused(words):
+    with refuses(f'configs/babylm.py:{words}'):
+        babylm.get_config(words)
+
+
 @pytest.mark.parametrize('word', [':Body', 'my-module:Body', 'a b:c'])
 def test_a_word_that_is_no_import_path_is_refused(word):
     with refuses('--config') as caught:
