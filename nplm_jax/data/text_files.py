@@ -67,7 +67,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
         files = [p for p in regular if not any(q.is_symlink() for q in (p, *p.parents)[: len(p.parts) - num_fixed])]
         require(bool(files), key, path, 'no file matches this pattern (hidden files and links are ignored)')
         return files
-    require(os.path.exists(root), key, path, 'the file or folder does not exist')
+    require(bool(path) and os.path.exists(root), key, path, 'the file or folder does not exist')
     if not os.path.isdir(root):
         return [root]
     if files := _find_dataset(key, root):

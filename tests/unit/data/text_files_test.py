@@ -256,6 +256,8 @@ def test_paths_without_a_file_are_one_line(tree, path):
     (tree / 'empty').mkdir()
     with refuses('corpus.path'):
         find_files('corpus.path', str(tree / path))
+    with refuses('corpus.path'):  # not the working folder
+        find_files('corpus.path', '')
 
 
 def test_a_folder_whose_files_cannot_be_looked_up_is_one_line(tmp_path, monkeypatch):
