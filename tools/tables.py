@@ -19,6 +19,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
     'experiments/paper/table2/README.md': ['.table'],
     'experiments/paper/table1/README.md': ['.table', '.table --seeds', '.sweep'],
+    'experiments/paper/versions/README.md': ['.table'],
     'experiments/paper/section5/trees.md': ['.trees'],
     'experiments/paper/section5/energy.md': ['.energy'],
     'experiments/paper/generalization/README.md': ['.study --show'],
