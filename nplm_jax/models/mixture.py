@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.stream import Span, with_history
-from nplm_jax.models.language_model import LanguageModel, State, check_lines, join_lines, last_words
+from nplm_jax.models.language_model import LanguageModel, State, check_contexts, check_lines, join_lines, last_words
 from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
@@ -102,7 +102,7 @@ class Mixture(LanguageModel):
 
     def prefill(self, ids_SxL: np.ndarray) -> MixtureState:
         """See `LanguageModel.prefill`."""
-        contexts_SxN = last_words(np.asarray(ids_SxL), self.bins.num_context + 1)
+        contexts_SxN = last_words(check_contexts(ids_SxL, self.vocabulary_size), self.bins.num_context + 1)
         return MixtureState(contexts_SxN, tuple(model.prefill(ids_SxL) for model in self.models))
 
     def predict(self, state: MixtureState) -> np.ndarray:

@@ -163,6 +163,14 @@ def test_each_bin_learns_its_own_weights_and_an_empty_one_shares():
     np.testing.assert_allclose(before_any_one, np.repeat(shared, 3, 0))
 
 
+def test_a_mixture_reads_an_empty_prompt_and_refuses_one_that_is_no_matrix():
+    model = mixture.Mixture([A, B], np.array([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]]), LastWordBins())
+    after_nothing = model.predict(model.prefill(np.asarray([])[None]))
+    np.testing.assert_array_equal(after_nothing, model.next_word(np.array([[0]])))  # the rare-word symbol
+    with refuses('contexts'):
+        model.prefill(np.array([1, 2]))
+
+
 def test_three_models_and_words_that_all_of_them_exclude():
     tokens_T = np.array([0, 1, 2, 1, 0])
     model = mixture.fit([*ALL_ZERO, Fixed([0, 1, 0])], tokens_T, Span(0, 5))
