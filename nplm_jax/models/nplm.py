@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, CountOrZero, Share, at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
+from nplm_jax.models.language_model import check_ids
 from nplm_jax.nn import Keys, dropout, fold_in, uniform
 from nplm_jax.outputs.output_layer import Params, Tables
 from nplm_jax.utils.errors import BadInput, require
@@ -35,7 +36,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
         y_BxV, float32. The softmax of a row is the paper's P(w | context).
 
     Raises:
-        BadInput: The arrays are not the parameters of the paper's network, or the contexts are not a matrix.
+        BadInput: The arrays are not the parameters of the paper's network, or the contexts are not a matrix of word
+            ids. Inside `jit`, ids are not checked.
 
     References:
         The paper's equation 1, section 2.
@@ -46,6 +48,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     if contexts_BxN.ndim != 2:
         allowed = 'must be a matrix with one context per row, in reading order'
         raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)
+    if not isinstance(contexts_BxN, jax.core.Tracer):  # otherwise, JAX replaces an invalid id with a valid one
+        check_ids('contexts', contexts_BxN, len(params['C_VxM']))
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
     if 'W_VxP' in params:

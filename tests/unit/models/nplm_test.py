@@ -133,3 +133,11 @@ def test_next_word_refuses_what_is_no_matrix(contexts):
     model = NeuralLanguageModel(*make(4, 3, 5, True))
     with refuses('contexts'):
         model.next_word(np.array(contexts))
+
+
+@pytest.mark.parametrize('contexts', [[[1, 2, V]], [[-1, 1, 2]]])
+def test_logits_refuse_ids_outside_the_vocabulary(contexts):
+    _, params = make(4, 3, 5, True)
+    with refuses('contexts'):
+        nplm.logits(params, jnp.array(contexts))
+    assert jax.jit(nplm.logits)(params, CONTEXTS).shape == (7, V)
