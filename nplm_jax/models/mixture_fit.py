@@ -7,6 +7,8 @@ import functools
 
 import numpy as np
 
+from nplm_jax.utils.errors import NonFiniteError
+
 _GAP = 1e-9  # tolerance of the mean log-likelihood, nats
 _EQUAL = 1e-13  # mean log-likelihoods within this difference are equal up to rounding, nats
 _MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum number of iterations; fractions of a Newton step to try
@@ -25,7 +27,12 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 
     Returns:
         The weights, float64, Q x M; rows sum to one.
+
+    Raises:
+        NonFiniteError: A log-probability is NaN.
     """
+    if (num_nan := np.isnan(log_p_MxT).any(0).sum()) > 0:
+        raise NonFiniteError(f'the log-probabilities of {num_nan:,} words are NaN')
     possible_T = np.isfinite(log_p_MxT.max(0))
     log_p_MxT, bins_T = log_p_MxT[:, possible_T].astype(np.float64), bins_T[possible_T]
     p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # each word's scale cancels

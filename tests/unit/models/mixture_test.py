@@ -14,7 +14,7 @@ from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture, mixture_fit
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture_fit import fit_weights
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 V = 3
 
@@ -176,6 +176,11 @@ def test_three_models_and_words_that_all_of_them_exclude():
     model = mixture.fit([*ALL_ZERO, Fixed([0, 1, 0])], tokens_T, Span(0, 5))
     np.testing.assert_allclose(model.weights_QxM.sum(1), 1)
     assert np.isneginf(model.score(tokens_T, Span(0, 5))).tolist() == [True, False, False, False, True]
+
+
+def test_weights_are_not_fitted_to_the_words_that_a_model_gives_a_number():
+    with pytest.raises(NonFiniteError):
+        mixture.fit([A, Fixed([np.nan, 0.5, 0.5])], np.array([0, 1, 2]), Span(0, 3))
 
 
 def test_no_usable_validation_word_leaves_equal_weights():
