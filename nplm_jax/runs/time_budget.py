@@ -8,6 +8,7 @@ training words, the program picks a 5-gram model.
 """
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import runpy
@@ -28,7 +29,15 @@ from nplm_jax.runs import workdir
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.runs.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys, with_typed_optimizer
+from nplm_jax.runs.width_choice import (
+    MAX_PASSES,
+    WIDTHS,
+    WORDS_PER_SQUARE,
+    Budget,
+    Network,
+    apply_keys,
+    with_typed_optimizer,
+)
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json
@@ -36,6 +45,7 @@ from nplm_jax.utils.untrusted import read_bytes, read_json
 MIN_WORDS = 3_000  # measured: experiments/beyond/frontier/README.md
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
+_INTERVALS = 'train.evaluate_every', 'train.checkpoint_every'
 _WIDTH_KEYS = 'model.h', 'model.m'
 _SET_BY_NETWORK = 'model.', 'output.', 'optimizer.', 'train.'
 _CHECKPOINT_SECONDS = 60
@@ -134,13 +144,17 @@ def _are_lines(values: Any) -> bool:
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Returns whether `choose` could have chosen these keys, which excludes other components such as plug-ins."""
-    length = dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 1)
-    for known in ({**network(WIDTHS[0], 1, 1), **length}, _FIVE_GRAM):
-        names = {key: value for key, value in keys.items() if isinstance(value, str)}
-        if keys.keys() <= known.keys() and names.items() <= known.items():
-            config_lib.settle({}, {**known, **keys})  # raises BadInput for a value of another type
-            return True
-    return False
+    made = [network(*facts) for facts in itertools.product(WIDTHS, (1, MAX_PASSES), (MIN_WORDS, 10**9))]
+    known = {*_LENGTH, *_INTERVALS, *itertools.chain(*made, _FIVE_GRAM)}
+    if not (keys.keys() <= known and _names(keys) <= _names(*made, _FIVE_GRAM)):
+        return False
+    config_lib.settle({}, {**made[0], **keys}, given=keys)  # raises BadInput for a value of another type
+    return True
+
+
+def _names(*choices: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Returns the keys with strings as values, such as the names of components."""
+    return {(key, value) for choice in choices for key, value in choice.items() if isinstance(value, str)}
 
 
 def _recorded(folder: pathlib.Path) -> bytes:
@@ -174,6 +188,8 @@ def choose(
     if words < MIN_WORDS:
         reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
         try:
+            family = typed.get('model.family')
+            require(family is None, '--config', family, 'is a network; omit it, or omit --minutes')
             apply_keys(config, _FIVE_GRAM, typed)
         except BadInput as error:
             raise BadInput('--minutes', f'{reason}; {error}', value=minutes) from None

@@ -170,6 +170,8 @@ def test_a_short_text_gets_a_five_gram(tmp_path, timed):
     experiment.load_settings(made)  # all remaining keys are read by a 5-gram
     with refuses('--minutes'):
         choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1, model__dropout=0.3)
+    with refuses('--minutes'):
+        choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1, model__family='lstm')
 
 
 @pytest.mark.parametrize('passes', [0.9, 1.5, 3, 6, 12, 40, 200])
@@ -197,6 +199,19 @@ def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process
     with pytest.raises(BadInput) as caught:
         time_budget.config_for_budget(config_of(text), 'configs/text.py', {}, 0.02, folder)
     assert (caught.value.key, caught.value.value) == ('--workdir', str(folder))
+
+
+def test_a_choice_of_a_users_function_is_read_whatever_depends_on_the_width(text, data, timed):
+    def network(width, passes, words):
+        large = {'model.dropout': 0.3, 'optimizer.name': 'adam'} if width > 64 else {'optimizer.name': 'sgd'}
+        return {'model.family': 'lstm', 'model.m': width, 'model.h': width, **large}
+
+    folder = text.parent
+    choice = time_budget.choose(config_of(text), {}, 1, network, data, folder)
+    assert choice.keys['optimizer.name'] == 'adam'
+    time_budget.write_choice(folder, choice)
+    (folder / 'checkpoints' / '5').mkdir(parents=True)
+    assert time_budget.read_choice(folder, 1, network) == choice
 
 
 def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
