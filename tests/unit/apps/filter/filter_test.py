@@ -116,13 +116,15 @@ def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_pa
     """A model with SentencePiece tokens reads plain text."""
     unigrams = ''.join(f'-0.9\t\u2581{word}\n' for word in ('the', 'cat', 'sat'))
     (tmp_path / 'lm.arpa').write_text(f'\\data\\\nngram 1=4\n\n\\1-grams:\n-3\t<unk>\n{unigrams}\n\\end\\\n')
-    (tmp_path / 'in.jsonl').write_text('{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n')
-    for bound, kept in (('--below=1e300', 0), ('--below=90%', 0), ('--above=5', 3)):
+    (tmp_path / 'in.jsonl').write_text(
+        '{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n{"text": "<rare> <unk>"}\n'
+    )
+    for bound, kept in (('--below=1e300', 0), ('--below=90%', 0), ('--above=5', 4)):
         output = tmp_path / f'{bound}.jsonl'
         arguments = ('filter', tmp_path / 'lm.arpa', '--text', tmp_path / 'in.jsonl', bound, f'--output={output}')
         out, err = nplm_command(*arguments)
-        assert len(rows_of(output)) == kept and f'{output}: {kept} of 3 documents' in out
-        assert any(line.startswith('3 documents ') for line in out)  # without any known word
+        assert len(rows_of(output)) == kept and f'{output}: {kept} of 4 documents' in out
+        assert any(line.startswith('4 documents ') for line in out)  # without any known word
         assert ['100.0%' in line for line in err] == [True]
 
 
