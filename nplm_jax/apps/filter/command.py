@@ -147,7 +147,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     for file, written in outputs.items():
         require(names[file.name] == 1, '--text', str(file), f'another input file is also named {file.name}')
         allowed = f'must have the same format as {file} ({kind_of(file) or "text"})'
-        require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
+        require(kind_of(written, '--output') == kind_of(file), '--output', str(written), allowed)
         require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -374,6 +375,12 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
     assert stop.value.code == 2 and len(errors) == 1 and message in errors[0]
     left = [file for file in sorted(tmp_path.iterdir()) if file not in before]
     assert all(file.is_dir() and not list(file.iterdir()) for file in left)
+
+
+@pytest.mark.parametrize('name', ('a.arrow', 'a.txt.bz2', 'a.jsonl.xz', 'a.parquet.gz'))
+def test_a_format_that_is_not_written_is_refused(name):
+    with refuses('--output'):
+        documents.kind_of(pathlib.Path(name), '--output')
 
 
 def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
