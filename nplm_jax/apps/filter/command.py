@@ -80,6 +80,10 @@ def main(flags: argparse.Namespace) -> None:
     require(not fault, '--column', flags.column, fault)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in text_files.find_files('--text', path)]
+    [(file, times)] = collections.Counter(file.resolve() for file in files).most_common(1)
+    require(times == 1, '--text', str(file), 'must not be given twice')
+    has_texts = not layout.paragraphs or not all(map(kind_of, files))
+    require(has_texts, '--documents', flags.documents, 'requires text files, because a row is one document')
     has_columns = flags.field == 'text' or any(map(kind_of, files))
     require(has_columns, '--field', flags.field, 'requires .jsonl or .parquet files, because text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}

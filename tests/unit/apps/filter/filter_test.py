@@ -344,6 +344,8 @@ BAD = {
     'a column that is there': ([*BELOW, '--column=price'], 'docs.jsonl:1: '),
     'no model': (['RUN={dir}/no'], "/no': "),
     'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], "docs.jsonl': "),
+    'a file twice, without an output': (['{dir}/docs.jsonl'], "docs.jsonl': "),
+    'paragraphs of rows': (['--documents=paragraphs'], "--documents='paragraphs': "),
     'no file': (['{dir}/no.jsonl'], '/no.jsonl'),
     'arrow': (['{dir}/a.arrow'], "/a.arrow': "),
     'a column of a text': (['{dir}/a.txt', '--column=p', '--output={dir}/kept'], "--column='p': "),
