@@ -54,7 +54,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         BadInput: The vocabulary contains <pad>.
     """
     require(PAD not in ids, '--to', 'hf', f'the vocabulary must not contain {PAD}, which is reserved for padding')
-    word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
+    word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s\x1c-\x1f'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{space}])', f'(?![^{space}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)
     first, last = (f'\\A{roles["bos_token"]}', f'{roles["eos_token"]}\\z' if 'eos_token' in roles else '(?!)')
@@ -77,10 +77,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps.append(without_marks)
         ends = {first: f'{roles["bos_token"]} ', last: f' {roles.get("eos_token")}'}
         steps += [normalizers.Replace(tokenizers.Regex(pattern), mark) for pattern, mark in ends.items()]
-    cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
-    if is_words or ours.is_verbatim:
-        strings = tokenizers.Regex(word if is_words else f'[^{space}]+')
-        cuts = [pre_tokenizers.Split(strings, 'removed', invert=True)]
+    cuts = [pre_tokenizers.Split(tokenizers.Regex(word if is_words else f'[^{space}]+'), 'removed', invert=True)]
     if ours.split_possessive:
         cuts.append(pre_tokenizers.Split(tokenizers.Regex(f'(?<=.){_S}$'), 'isolated'))
     exported = tokenizers.Tokenizer(tokenizers.models.WordLevel(dict(ids), RARE))

@@ -15,6 +15,7 @@ TEXT = (
     " dog’s `` x '' 中文 state-of-the-art the dog \" ' , . x<p>. <rare>s <pad>"
     ' ΟΔΟΣ, Σ ΣΑΣ λόγοΣ ΑΣ-ΒΣ'
     ' می\u200cخواهم رفت क्\u200dष 5\u200cth \u200d7 7-\u200c \u200c'
+    ' the\x1cdog 7\x1f \x85 \ufeffthe'
 )
 
 
