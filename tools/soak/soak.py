@@ -198,7 +198,7 @@ def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
     """Returns the requests per second, and the median and 99th percentile of their latency in ms, by kind."""
     summary: dict[str, Any] = {'per_second': round(len(answers) / seconds, 2)}
-    for kind in ('page', 'text', 'busy', 'error'):
+    for kind in ('page', 'text', 'error'):
         times = [1000 * answer.seconds for answer in answers if answer.kind == kind]
         summary[kind] = {'requests': len(times)}
         if times:

@@ -1,7 +1,7 @@
 """Simulated visitors of the explorer: each opens the page, types texts, reads the answers and leaves.
 
 A visitor communicates like the script of the page. It requests the page, then opens a socket, on which it sends each
-text and waits for the next change of the page or for a note that the explorer is busy.
+text and waits for the next change of the page.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from typing import NamedTuple
 import aiohttp
 import socketio
 
+from nplm_jax.apps.explorer.page import TEXT_LABEL
+
 _ELEMENTS = re.compile(r'parseElements\(String\.raw`(.*?)`\)', re.DOTALL)
 _QUERY = re.compile(r"'client_id': '([^']+)'")
 _PATH = '/_nicegui_ws/socket.io'
 _TIMEOUT = 120.0  # seconds
 TEXTS_PER_PAGE = 6
 THINKING = 0.5, 2.0  # minimum and maximum seconds between an answer and the next text
-BUSY = 503  # HTTP status of a refused page
 
 
 class Answer(NamedTuple):
     """The answer to a request.
 
     Attributes:
-        kind: `page`, `text`, `busy` (a page or text that the explorer refused), or `error`.
+        kind: `page`, `text` or `error`.
         at: The time of the answer on the monotonic clock.
         seconds: The duration.
         note: The error.
@@ -73,24 +74,12 @@ async def _open_page(
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f'{address}/?{query}') as response:
         page = await response.text()
-        if response.status == BUSY:
-            answers.append(Answer('busy', time.monotonic(), time.monotonic() - began))
-            await asyncio.sleep(rng.uniform(*THINKING))
-            return
         if response.status != 200:
             raise ValueError(f'status {response.status}')
     answers.append(Answer('page', time.monotonic(), time.monotonic() - began))
     client_id, element, listener = _text_field(page)
     socket, changed = socketio.AsyncClient(reconnection=False), asyncio.Event()
-    kind = ''
-
-    def answer(answered: str) -> None:
-        nonlocal kind
-        kind = answered
-        changed.set()
-
-    socket.on('update', lambda *_: answer('text'))
-    socket.on('notify', lambda *_: answer('busy'))
+    socket.on('update', lambda *_: changed.set())
     handshake = {'client_id': client_id, 'tab_id': client_id, 'document_id': client_id, 'next_message_id': '0'}
     handshake['implicit_handshake'] = 'true'
     await socket.connect(
@@ -112,7 +101,7 @@ async def _open_page(
             }
             await socket.emit('event', event)
             await asyncio.wait_for(changed.wait(), _TIMEOUT)
-            answers.append(Answer(kind, time.monotonic(), time.monotonic() - began))
+            answers.append(Answer('text', time.monotonic(), time.monotonic() - began))
     finally:
         with contextlib.suppress(Exception):
             await socket.disconnect()
@@ -128,7 +117,7 @@ def _text_field(page: str) -> tuple[str, int, str]:
     if elements is None or query is None:
         raise ValueError('the page was not created by NiceGUI 3')
     for number, element in json.loads(elements[1].replace('&lt;', '<').replace('&amp;', '&')).items():
-        if element.get('props', {}).get('label') == 'a beginning':
+        if element.get('props', {}).get('label') == TEXT_LABEL:
             for event in element['events']:
                 if event['type'].startswith('update'):
                     return query[1], int(number), event['listener_id']

@@ -34,6 +34,7 @@ from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_models import LoadedModels, load_models
 from nplm_jax.utils.errors import require
@@ -69,6 +70,8 @@ def main(flags: argparse.Namespace) -> None:
     require(bool(flags.text) or not flags.tokens, '--tokens', flags.tokens, 'requires --text')
 
     models = load_models(flags.runs)
+    adapts = 'ngram_cache' in methods or any(isinstance(model, NeuralLanguageModel) for model in models.models)
+    require(adapts, '--methods', flags.methods, 'requires a network; other models only support ngram_cache')
     data = _split(models, text, flags) if flags.text else models.read_corpus(flags.runs)
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))

@@ -18,6 +18,7 @@ from nplm_jax.utils.packages import OptionalPackage
 ui = OptionalPackage('nicegui.ui', 'explore')
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # number of words in an explanation
+TEXT_LABEL = 'beginning of a text'  # by which tests and tools find the field
 
 
 @dataclasses.dataclass(eq=False)  # NiceGUI compares pages; no two are equal
@@ -66,7 +67,7 @@ class ExplorerPage:
     def _build_text_field(self) -> None:
         with parts.panel('Text'):
             with ui.element('div').classes('w-full flex no-wrap items-center gap-2'):
-                self.text_field = ui.textarea('beginning of a text', value=self.state.text, on_change=self._change_text)
+                self.text_field = ui.textarea(TEXT_LABEL, value=self.state.text, on_change=self._change_text)
                 self.text_field.classes('grow text-lg')
                 self.text_field.props('outlined clearable autogrow autofocus debounce=300 rows=1')
                 self.text_field.on('keydown.down.prevent', lambda: self._light(self.lit + 1))

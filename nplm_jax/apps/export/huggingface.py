@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
+from nplm_jax.apps.export.word_tokenizers import special_tokens, word_tokenizer
 from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.line_start import LineStart
@@ -68,7 +68,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
-    known = {**ids, PAD: len(vocabulary)}
+    known = {**ids, words['pad_token']: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
     # Special tokens that are spelled out in a text count as ordinary text.
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}

@@ -8,9 +8,6 @@ from tokenizers import normalizers, pre_tokenizers
 
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, SKIPPED
 from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
-from nplm_jax.utils.errors import require
-
-PAD = '<pad>'  # has the id V, one above the largest token id
 
 # Patterns for Oniguruma, whose \w lacks the two joiners used by Persian and Indic scripts.
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
@@ -29,12 +26,16 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
     """Returns the special tokens of a tokenizer, by role.
 
     A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has no paragraph
-    mark, a text starts with <rare>, which fills the context of the first word.
+    mark, a text starts with <rare>, which fills the context of the first word. The padding token is not in the
+    vocabulary. Its id is V, one above the largest token id.
 
     Args:
         known: The tokens of the vocabulary.
     """
-    roles = {'unk_token': RARE, 'pad_token': PAD}
+    pad = '<pad>'
+    while pad in known:
+        pad = f'<{pad}>'
+    roles = {'unk_token': RARE, 'pad_token': pad}
     marks = {'bos_token': PARAGRAPH_BOUNDARY, 'eos_token': PARAGRAPH_BOUNDARY}
     return roles | (marks if PARAGRAPH_BOUNDARY in known else {'bos_token': RARE})
 
@@ -49,12 +50,8 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     Args:
         ours: The tokenizer of the run.
         ids: The id of each token.
-
-    Raises:
-        BadInput: The vocabulary contains <pad>.
     """
-    require(PAD not in ids, '--to', 'hf', f'the vocabulary must not contain {PAD}, which is reserved for padding')
-    word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
+    word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s\x1c-\x1f'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{space}])', f'(?![^{space}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)
     first, last = (f'\\A{roles["bos_token"]}', f'{roles["eos_token"]}\\z' if 'eos_token' in roles else '(?!)')
@@ -77,10 +74,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps.append(without_marks)
         ends = {first: f'{roles["bos_token"]} ', last: f' {roles.get("eos_token")}'}
         steps += [normalizers.Replace(tokenizers.Regex(pattern), mark) for pattern, mark in ends.items()]
-    cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
-    if is_words or ours.is_verbatim:
-        strings = tokenizers.Regex(word if is_words else f'[^{space}]+')
-        cuts = [pre_tokenizers.Split(strings, 'removed', invert=True)]
+    cuts = [pre_tokenizers.Split(tokenizers.Regex(word if is_words else f'[^{space}]+'), 'removed', invert=True)]
     if ours.split_possessive:
         cuts.append(pre_tokenizers.Split(tokenizers.Regex(f'(?<=.){_S}$'), 'isolated'))
     exported = tokenizers.Tokenizer(tokenizers.models.WordLevel(dict(ids), RARE))

@@ -5,10 +5,10 @@
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 For Brown, the default words are the five most frequent words of each of four parts of speech: nouns, verbs, adjectives
-and adverbs. For other corpora, they are the twenty most frequent words. The default words and the maps do not include
-special tokens such as <p>. If the tokens of the run are subwords, --words lists subwords: `house` means ` house` if
-there is no subword `house`, and `␣house` always means ` house`. Files are written to the current folder or to
---output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
+and adverbs. For other corpora and for subwords, they are the twenty most frequent words. The default words and the maps
+do not include special tokens such as <p>. If the tokens of the run are subwords, --words lists subwords: `house` means
+` house` if there is no subword `house`, and `␣house` always means ` house`. Files are written to the current folder or
+to --output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nplm_jax.apps.features import brown_tags, maps
 from nplm_jax.cli.outputs import require_new, require_writable
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import SPECIAL_TOKENS
+from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import embeddings
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import load_models
@@ -66,10 +67,10 @@ def main(flags: argparse.Namespace) -> None:
     networks = models.word_features()
     require(bool(networks), 'RUN', flags.runs[0], f'model.family={family} has no word features')
     [(_, features_VxM)] = networks
-    kinds = brown_tags.parts_of_speech() if corpus == 'brown' else {}
-    is_lossless = vocabulary.tokenizer.is_lossless
-    given = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
-    words = given or frequent_words(vocabulary.shown, kinds)
+    tokenizer = reading(vocabulary.tokenizer, flags.tokens)
+    kinds = brown_tags.parts_of_speech() if corpus == 'brown' and tokenizer.tokens is None else {}
+    words = flags.words.split() if tokenizer.is_lossless else models.tokenize(flags.words, flags.tokens)
+    words = words if flags.words else frequent_words(vocabulary.shown, kinds)
     known = [word for word in words if vocabulary.find(word) is not None]
     require(bool(known), '--words', flags.words, 'must contain at least one word in the vocabulary')
     if len(known) < len(words):

@@ -80,6 +80,10 @@ def main(flags: argparse.Namespace) -> None:
     require(not fault, '--column', flags.column, fault)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in text_files.find_files('--text', path)]
+    [(file, times)] = collections.Counter(file.resolve() for file in files).most_common(1)
+    require(times == 1, '--text', str(file), 'must not be given twice')
+    has_texts = not layout.paragraphs or not all(map(kind_of, files))
+    require(has_texts, '--documents', flags.documents, 'requires text files, because a row is one document')
     has_columns = flags.field == 'text' or any(map(kind_of, files))
     require(has_columns, '--field', flags.field, 'requires .jsonl or .parquet files, because text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}
@@ -147,7 +151,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     for file, written in outputs.items():
         require(names[file.name] == 1, '--text', str(file), f'another input file is also named {file.name}')
         allowed = f'must have the same format as {file} ({kind_of(file) or "text"})'
-        require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
+        require(kind_of(written, '--output') == kind_of(file), '--output', str(written), allowed)
         require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)

@@ -59,10 +59,12 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 """A function that writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
 
 
-def kind_of(file: pathlib.Path) -> str:
-    """Returns the format of a file: JSON, PARQUET or TEXT; raises BadInput for an .arrow file."""
-    kind, _ = formats.split_suffix(file)
-    require(kind != '.arrow', '--text', str(file), 'must be a .jsonl, .parquet or text file, not an .arrow file')
+def kind_of(file: pathlib.Path, flag: str = '--text') -> str:
+    """Returns the format of the file that a flag names: JSON, PARQUET or TEXT; raises BadInput for other formats."""
+    kind, compression = formats.split_suffix(file)
+    is_allowed = kind not in ('.arrow', *formats.COMPRESSED) and not (kind == PARQUET and compression)
+    allowed = 'must be a .parquet file, or a .jsonl or text file, which may be compressed (.gz, .zst)'
+    require(is_allowed, flag, str(file), allowed)
     return kind if kind in (JSON, PARQUET) else TEXT
 
 

@@ -19,6 +19,7 @@ from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
 from nplm_jax.data import text_files, unspaced_scripts
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.runs.command_models import LoadedModels
@@ -83,7 +84,7 @@ class Scorer:
                 counts['empty'] += 1
                 continue
             total = scoring.total(scored[span])
-            is_known = any(word in vocabulary.ids for line in words[span] for word in line)
+            is_known = any(vocabulary.ids.get(word, RARE_ID) != RARE_ID for line in words[span] for word in line)
             perplexities_D[i] = total.perplexity if is_known else math.inf
             counts['documents'] += 1
             counts['unknown'] += not is_known

@@ -20,7 +20,8 @@ const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.lengt
 // The rules of `WordTokenizer` for a user's text, with the names of its methods.
 const rules = model.tokenizer, names = new Set(rules.names);
 const NUMBER = /^[-+$£€]?\.?\p{Nd}+(?:[-.,:\/]\p{Nd}+)*(?:st|nd|rd|th|s)?%?$/iu;
-const WORD = /<[a-z]+>|<\/s>|<UNK>|[\p{L}\p{M}\p{N}_]+(?:[-'’.,][\p{L}\p{M}\p{N}_]+)*|\S/gu;
+const LETTERS = String.raw`[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+`;  // \w in Python
+const WORD = new RegExp(`<[a-z]+>|</s>|<UNK>|${LETTERS}(?:[-'’.,]${LETTERS})*|.`, "gsu");
 const lower = (word) => word.replaceAll("İ", "i").toLowerCase();
 const parts = (word) => rules.split_possessive && /.['’][sS]$/su.test(word) ? [word.slice(0, -2), word.slice(-2)] : [word];
 const respell = (word) => rules.match_quotes && [
@@ -29,7 +30,7 @@ const respell = (word) => rules.match_quotes && [
 ].find((form) => ids.has(form)) || word;
 const token = (part, named) => respell(
   rules.numbers && NUMBER.test(part) ? "<number>"
-    : rules.proper_nouns && named && /^\p{Lu}/u.test(part) ? "<proper>"
+    : rules.proper_nouns && named && /^\p{Uppercase}/u.test(part) ? "<proper>"
       : rules.lowercase ? lower(part) : part);
 const isKnown = (word) => parts(word).every((part) => ids.has(token(part, false)));
 const isName = (part) => names.has(lower(part)) || !(ids.has(part) || ids.has(lower(part)));
@@ -66,7 +67,7 @@ function splitUnknown(word) {
   return pieces.length === 1 ? pieces : pieces.flatMap(splitPunctuation);
 }
 
-const split = (text) => (rules.is_verbatim ? text.split(/[ \t\n\r]+/) : text.normalize("NFC").split(/\s+/)).filter(Boolean);
+const split = (text) => (rules.is_verbatim ? text.split(/[ \t\n\r]+/) : text.normalize("NFC").split(/[\p{White_Space}\x1c-\x1f]+/u)).filter(Boolean);
 const cut = (word) => rules.kind === "words" ? word.match(WORD)
   : rules.kind === "whitespace" && rules.split_punctuation ? splitPunctuation(word) : [word];
 const tokenize = (text) => split(text).flatMap(cut)

@@ -98,6 +98,7 @@ def test_a_table_for_readers(folders, nplm_command):
     'flag,message',
     [
         ('--methods=cache', "--methods='cache':"),
+        ('--methods=neural_cache,dynamic', "--methods='neural_cache,dynamic':"),
         ('--tune_words=0', '--tune_words=0:'),
         ('--tokens=words', "--tokens='words':"),
     ],

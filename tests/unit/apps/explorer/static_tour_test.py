@@ -80,7 +80,11 @@ def ask(page, text):
 
 @pytest.mark.skipif(not NODE, reason='needs Node.js')
 @pytest.mark.parametrize(
-    'text', ["The Dog's bone costs 3.5 dollars.", 'THE dog’s bone', '<p> The <s> bone', '$7.50: the Dog', "ann's dog's"]
+    'text',
+    [
+        *("The Dog's bone costs 3.5 dollars.", 'THE dog’s bone', '<p> The <s> bone', '$7.50: the Dog', "ann's dog's"),
+        *('the bone² Dog', 'the bone\u200cbone Dog', 'the\x85Dog', '\ufeffthe Dog'),
+    ],
 )
 @pytest.mark.parametrize('kind', ['', 'whitespace'])
 def test_the_script_splits_a_text_as_the_server_does(cased, text, kind):

@@ -1,7 +1,7 @@
 """Exported Hugging Face tokenizers give the same tokens as this package."""
 
 import pytest
-from helpers import corpus_settings, refuses
+from helpers import corpus_settings
 
 from nplm_jax.apps.export.word_tokenizers import special_tokens, word_tokenizer
 from nplm_jax.data import vocabulary
@@ -15,6 +15,7 @@ TEXT = (
     " dog’s `` x '' 中文 state-of-the-art the dog \" ' , . x<p>. <rare>s <pad>"
     ' ΟΔΟΣ, Σ ΣΑΣ λόγοΣ ΑΣ-ΒΣ'
     ' می\u200cخواهم رفت क्\u200dष 5\u200cth \u200d7 7-\u200c \u200c'
+    ' the\x1cdog 7\x1f \x85 \ufeffthe'
 )
 
 
@@ -55,7 +56,6 @@ def test_a_text_without_marks_begins_after_the_rare_word():
     assert special_tokens({'a', 'b'})['bos_token'] == '<rare>'
 
 
-def test_a_vocabulary_with_the_padding_symbol_is_refused():
-    pytest.importorskip('tokenizers', reason='pip install tokenizers')
-    with refuses('--to'):
-        word_tokenizer(make_tokenizer(corpus_settings('text')), {'<rare>': 0, '<pad>': 1})
+def test_the_padding_token_is_outside_the_vocabulary():
+    assert special_tokens({'<rare>', 'a'})['pad_token'] == '<pad>'
+    assert special_tokens({'<rare>', '<pad>'})['pad_token'] not in ('<rare>', '<pad>')

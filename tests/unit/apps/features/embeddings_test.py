@@ -188,10 +188,11 @@ def test_the_command(tmp_path, lines, monkeypatch):
     assert words == list(vocabulary.words)
     np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
-    with pytest.raises(SystemExit) as stop:
-        call('--words=zzz yyy')
-    (line,) = lines()[1]
-    assert stop.value.code == 2 and line.startswith("--words='zzz yyy': ")
+    for unknown in ('zzz yyy', '<p>'):
+        with pytest.raises(SystemExit) as stop:
+            call(f'--words={unknown}')
+        (line,) = lines()[1]
+        assert stop.value.code == 2 and line.startswith(f"--words='{unknown}': ")
     rows, _ = call()  # without tags: the most frequent words, but no special tokens
     assert {row.split()[1] for row in rows[2:]} == {*'i like dog love coffee hate milk'.split()}
     rows, stderr = call('--words=like zzz Milk')  # an unknown word does not hide other words

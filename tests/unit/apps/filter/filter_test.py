@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -116,13 +117,15 @@ def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_pa
     """A model with SentencePiece tokens reads plain text."""
     unigrams = ''.join(f'-0.9\t\u2581{word}\n' for word in ('the', 'cat', 'sat'))
     (tmp_path / 'lm.arpa').write_text(f'\\data\\\nngram 1=4\n\n\\1-grams:\n-3\t<unk>\n{unigrams}\n\\end\\\n')
-    (tmp_path / 'in.jsonl').write_text('{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n')
-    for bound, kept in (('--below=1e300', 0), ('--below=90%', 0), ('--above=5', 3)):
+    (tmp_path / 'in.jsonl').write_text(
+        '{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n{"text": "<rare> <unk>"}\n'
+    )
+    for bound, kept in (('--below=1e300', 0), ('--below=90%', 0), ('--above=5', 4)):
         output = tmp_path / f'{bound}.jsonl'
         arguments = ('filter', tmp_path / 'lm.arpa', '--text', tmp_path / 'in.jsonl', bound, f'--output={output}')
         out, err = nplm_command(*arguments)
-        assert len(rows_of(output)) == kept and f'{output}: {kept} of 3 documents' in out
-        assert any(line.startswith('3 documents ') for line in out)  # without any known word
+        assert len(rows_of(output)) == kept and f'{output}: {kept} of 4 documents' in out
+        assert any(line.startswith('4 documents ') for line in out)  # without any known word
         assert ['100.0%' in line for line in err] == [True]
 
 
@@ -341,6 +344,8 @@ BAD = {
     'a column that is there': ([*BELOW, '--column=price'], 'docs.jsonl:1: '),
     'no model': (['RUN={dir}/no'], "/no': "),
     'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], "docs.jsonl': "),
+    'a file twice, without an output': (['{dir}/docs.jsonl'], "docs.jsonl': "),
+    'paragraphs of rows': (['--documents=paragraphs'], "--documents='paragraphs': "),
     'no file': (['{dir}/no.jsonl'], '/no.jsonl'),
     'arrow': (['{dir}/a.arrow'], "/a.arrow': "),
     'a column of a text': (['{dir}/a.txt', '--column=p', '--output={dir}/kept'], "--column='p': "),
@@ -372,6 +377,12 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
     assert stop.value.code == 2 and len(errors) == 1 and message in errors[0]
     left = [file for file in sorted(tmp_path.iterdir()) if file not in before]
     assert all(file.is_dir() and not list(file.iterdir()) for file in left)
+
+
+@pytest.mark.parametrize('name', ('a.arrow', 'a.txt.bz2', 'a.jsonl.xz', 'a.parquet.gz'))
+def test_a_format_that_is_not_written_is_refused(name):
+    with refuses('--output'):
+        documents.kind_of(pathlib.Path(name), '--output')
 
 
 def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
