@@ -14,7 +14,7 @@ from experiments.beyond.lineage import ladder
 from experiments.beyond.tokens import study as tokens_study
 from experiments.paper.table1 import seeds
 from experiments.paper.versions import table as versions_table
-from experiments.use.reading_times import models
+from experiments.use import models
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CHOOSERS, override
 from nplm_jax.runs.command_line import load_config
@@ -194,13 +194,11 @@ def lineage() -> Iterator[Point]:
                     yield Training(result, f'lineage-{corpus}-{rung}-{seed}', config=config, keys={'seed': seed})
 
 
-def reading_times() -> Iterator[Point]:
-    """Yields the models of the studies in experiments/use; their folders are in `ladder`."""
+def use() -> Iterator[Point]:
+    """Yields the models of the studies in experiments/use; their folders are in `use`."""
     folder = results.folder('reading_times') / 'runs'
     for run in models.runs():
-        row = models.ROWS[run.row]
-        keys = {**row.overrides, 'seed': run.seed}
-        yield Training(folder / f'{run.folder}.json', f'ladder/{run.folder}', config=row.config, keys=keys)
+        yield Training(folder / f'{run.name}.json', f'use/{run.name}', config=run.config, keys=run.keys)
 
 
 def tokens() -> Iterator[Point]:
@@ -219,6 +217,6 @@ STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'lineage': lineage,
     'frontier': frontier,
     'wikitext2': on_wikitext2,
-    'reading_times': reading_times,
+    'use': use,
     'tokens': tokens,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -74,12 +73,6 @@ def write_each(path: pathlib.Path, states: Iterable[dict[str, Any]]) -> None:
     """
     for measured in states:
         write(path, measured)
-
-
-def split_name(name: str) -> tuple[str, int | None]:
-    """Returns the family and the seed from the name of a run's folder, NAME or NAME-SEED."""
-    match = re.fullmatch(r'(.+)-(\d{1,3})', name)
-    return (match[1], int(match[2])) if match else (name, None)
 
 
 def changed_keys(config: ConfigDict) -> dict[str, Any]:

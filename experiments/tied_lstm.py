@@ -1,9 +1,9 @@
-"""LSTMs and a GRU trained by gradient descent, the networks of results that newer recipes have not replaced yet.
+"""LSTMs trained by gradient descent, the networks of results that newer recipes have not replaced yet.
 
     python launch.py --config=experiments/tied_lstm.py:five_minutes
 
-The studies of reading times, minimal pairs, similarity and tokens use them. The presets of the same names in
-configs/brown.py reach lower perplexities in the same time.
+The study of tokens uses them. The presets of the same names in configs/brown.py reach lower perplexities in the same
+time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def _lstm(m: int, dropout: float, output_dropout: float, samples: int, epochs: i
 PRESETS: dict[str, presets.Preset] = {
     'one_minute': _lstm(200, 0.0, 0.0, 500, 2),
     'five_minutes': _lstm(320, 0.3, 0.45, 1000, 4),
-    'gru': {**_lstm(200, 0.0, 0.0, 500, 2), 'model.family': 'gru'},
 }
 
 

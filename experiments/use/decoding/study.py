@@ -1,6 +1,6 @@
 """Word error rates of beam search with different models, on Brown's sentences and a simulated noisy channel.
 
-    nplm train brown:modified_kneser_ney_5 && nplm train experiments/tied_lstm.py:one_minute
+    nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute
     python -m experiments.use.decoding.study --runs=runs          # measures, and writes results/brown.json
     python -m experiments.use.decoding.study                      # prints the table
 
@@ -38,12 +38,12 @@ CONFUSED = 0.08  # the probability that a character is confused with another cha
 SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of the heard and of the spoken character, and the noise in every score
 SENTENCES = {'valid': 60, 'test': 400}
 LENGTHS = range(5, 26)  # words of a sentence
-NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute-sgd'
+NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute'
 FIVE_GRAM = 'modified Kneser-Ney 5-gram'
 SYSTEMS: Mapping[str, Sequence[str]] = {
     'no model': (),
     FIVE_GRAM: (NGRAM,),
-    'LSTM': (NETWORK,),
+    'Mogrifier LSTM': (NETWORK,),
     'mixture, 0.5 each': (NGRAM, NETWORK),
 }
 ROUNDS = 2  # of tuning the weights

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
+from experiments.use.models import COUNTS, NETWORKS
 from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.apps.psycholinguistics.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
@@ -20,12 +21,8 @@ from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
 PUBLISHED = {'ngram': '5-gram', 'lstm': 'LSTM', 'txl': 'Transformer-XL', 'gpt2': 'GPT-2'}
-MODELS = (
-    *(f'kneser_ney_{n}' for n in (2, 3, 4, 5)),
-    *('modified_kneser_ney_5', 'interpolated', 'classes_500'),
-    *('mlp1', 'mlp9', 'residual', 'rnn', 'gru', 'lstm', 'mixture'),
-)
-SHOWN = ('kneser_ney_5', 'classes_500', 'mlp9', 'residual', 'gru', 'lstm', 'mixture')  # by phenomenon
+MODELS = (*COUNTS, *NETWORKS, 'mixture')
+SHOWN = ('kneser_ney_5', 'classes_500', *NETWORKS, 'mixture')  # by phenomenon
 Results = dict[str, list[dict[str, Any]]]  # model -> the results of its seeds
 
 
@@ -103,18 +100,6 @@ def _by_group(by_model: Results, published: Mapping[str, Any], rows: Mapping[str
     return markdown_table([title, 'all words known', *shown, *PUBLISHED.values()], table)
 
 
-def times(by_model: Results) -> str:
-    """Returns a sentence about the duration of scoring."""
-    seconds = {model: [seed['processor_seconds'] for seed in seeds] for model, seeds in by_model.items()}
-    total, number = sum(map(sum, seconds.values())), sum(map(len, seconds.values()))
-    slowest = max(seconds, key=lambda model: statistics.mean(seconds[model]))
-    mean = statistics.mean(seconds[slowest])
-    return (
-        f'The {number} measurements, one per model and seed, took {total / 60:.0f} minutes of processor time in all; '
-        f'one measurement of the {slowest} took {mean:.0f} s.'
-    )
-
-
 def draw(by_model: Results, published: Mapping[str, Any], path: pathlib.Path) -> None:
     """Draws the accuracy by phenomenon, with one row of points per model."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
@@ -149,7 +134,7 @@ def make(flags: study.Flags) -> str:
         draw(by_model, published, HERE / 'phenomena.png')
     if flags.paradigms:
         return paradigms_table(by_model, published)
-    return '\n\n'.join([subsets_table(by_model, published), phenomena_table(by_model, published), times(by_model)])
+    return '\n\n'.join([subsets_table(by_model, published), phenomena_table(by_model, published)])
 
 
 if __name__ == '__main__':

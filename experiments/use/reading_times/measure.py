@@ -1,15 +1,15 @@
 """Measures how well model surprisals predict reading times, and writes results/gains.json.
 
-    python -m experiments.use.reading_times.measure --runs=runs/studies/ladder --data=naturalstories
+    python -m experiments.use.reading_times.measure --runs=runs/studies/use --data=naturalstories
 
-`python -m experiments.runs reading_times` trains the runs; --runs takes one or several folders. Unfinished runs are
-reported and skipped. The data are a clone of the corpus (see natural_stories.py). --cache keeps the surprisals, so a
-later start measures only the new runs.
+`python -m experiments.runs use` trains the runs. Unfinished runs are reported and skipped. The data are a clone of the
+corpus (see natural_stories.py). --cache keeps the surprisals, so a later start measures only the new runs.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import hashlib
 import json
 import math
@@ -22,9 +22,10 @@ import numpy as np
 
 from experiments import results, study
 from experiments.sources import of_module, of_runs
-from experiments.use.reading_times import models as models_lib
+from experiments.use import models as models_lib
+from experiments.use.models import ADAPTED, BEST, COUNTED, MIXED, Run
 from experiments.use.reading_times import natural_stories
-from experiments.use.reading_times.natural_stories import Stories
+from experiments.use.reading_times.natural_stories import CONTROL, GPT3, Stories
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
 from nplm_jax.apps.psycholinguistics import gains, measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
@@ -37,15 +38,11 @@ from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process
-from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
-ADAPTED, MIXED = 'lstm, adapted', 'lstm + modified_kneser_ney_5'
-ALL_WORDS = 800_000  # training words
 RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, tuned on Brown
 WEIGHT_WORDS = 50_000  # validation words for learning the weights of the mixture
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
@@ -175,51 +172,27 @@ class Surprisals:
         return surprisal_W.tolist()
 
 
-def find(run: models_lib.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
-    """Returns the folder of a finished run, from the first of several folders that contains it."""
-    return next((f / run.folder for f in folders if catalog.finished(f / run.folder) is not None), None)
+def variants(runs: Mapping[Run, pathlib.Path]) -> Iterator[tuple[str, int, list[pathlib.Path]]]:
+    """Yields the name, the seed and the required folders of each model; adapted models come last, as the slowest."""
+    counts = [folder for run, folder in runs.items() if run.model == COUNTED]
+    best = {run.seed: folder for run, folder in runs.items() if run.model == BEST}
+    yield from ((run.model, run.seed, [folder]) for run, folder in runs.items())
+    yield from ((MIXED, seed, [folder, *counts]) for seed, folder in best.items() if counts)
+    yield from ((ADAPTED, seed, [folder]) for seed, folder in best.items())
 
 
-def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, models_lib.Run, list[pathlib.Path]]]:
-    """Yields each model with its run and its required folders. Prints the names of missing runs."""
-    counts = find(models_lib.Run('modified_kneser_ney_5', 1), folders)
-    for run in models_lib.runs():
-        folder = find(run, folders)
-        if folder is None:
-            print(f'{run.folder}: skipped, because the run is not finished', file=sys.stderr)
-            continue
-        yield run.row, run, [folder]
-        if run.row == 'lstm':
-            yield ADAPTED, run, [folder]
-            if counts:
-                yield MIXED, run, [folder, counts]
-
-
-def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of results/gains.json."""
+def measure_all(runs: Mapping[Run, pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of results/gains.json, given the folders of finished runs."""
     stories = natural_stories.read(data_folder)
-    named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # last, because it takes minutes
-    if not named_runs:
-        raise BadInput(
-            '--runs',
-            'contains no finished runs; train some with `python -m experiments.runs reading_times`',
-            value=folders[0],
-        )
-    texts = read_texts(stories, loading.load(named_runs[0][2][0]))
-    held: list[Dataset] = []
-
-    def data() -> Dataset:
-        held[:] = held or [loading.load_dataset(loading.load(named_runs[0][2][0]).settings)]
-        return held[0]
-
-    surprisals = Surprisals(texts, data, cache)
-    models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for name, run, run_folders in named_runs:
-        measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
-        recorded = [catalog.finished(folder) or {} for folder in run_folders]
-        own = {'valid': recorded[0]['perplexity']['valid']} if name == run.row else {}
-        facts = {'train_words': recorded[0]['words']['train'], 'trained': of_runs(recorded)}
-        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, **facts}
+    first = loading.load(next(iter(runs.values())))
+    texts = read_texts(stories, first)
+    surprisals = Surprisals(texts, functools.cache(lambda: loading.load_dataset(first.settings)), cache)
+    models: dict[str, Any] = collections.defaultdict(dict)
+    for name, seed, folders in variants(runs):
+        measured = measure(np.array(surprisals.of(name, folders)), stories, texts)
+        recorded = [catalog.finished(folder) or {} for folder in folders]
+        own = {} if name in (MIXED, ADAPTED) else {'valid': recorded[0]['perplexity']['valid']}
+        models[name][str(seed)] = {**measured, **own, 'trained': of_runs(recorded)}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
     is_kept_W, baseline_WxB = analysed(stories, texts)
     return {
@@ -247,7 +220,7 @@ def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_Wx
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument('--runs', nargs='+', required=True, help='folders of the runs to measure; required')
+    parser.add_argument('--runs', required=True, help='folder that contains the trained models; required')
     parser.add_argument(
         '--data', required=True, help="folder that contains a clone of the corpus's repository; required"
     )
@@ -261,9 +234,9 @@ def main(flags: study.Flags) -> None:
     """Measures all finished runs and writes the results."""
     process.set_up_process()
     source = of_module(__spec__.name)
-    folders = [expand('--runs', folder) for folder in flags.runs]
-    cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
-    measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)
+    folder = expand('--runs', flags.runs)
+    cache = expand('--cache', flags.cache) if flags.cache else folder / '.natural_stories'
+    measured = measure_all(models_lib.finished(folder), flags.data, cache)
     results.write(flags.output, {**measured, **source})
 
 

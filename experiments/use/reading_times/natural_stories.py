@@ -29,6 +29,7 @@ FILES = {  # path in the repository -> SHA-256
     'naturalstories_RTS/processed_wordinfo.tsv': '047d2a0b84eff99d90535d1517f7fa7d466b81fbd60e990f2f08caac04d8aa56',
     'probs/all_stories_gpt3.csv': '6ccee02c20a688d5f7e69a023025d725e8fb06d87e2c7f997b399384c200a0ad',
 }
+GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
 MAX_DIFFERENT = 0.005  # maximum share of words spelled differently in the text read by GPT-3
 
 

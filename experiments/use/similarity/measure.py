@@ -1,10 +1,10 @@
 """Evaluates the word features of networks and of word2vec by similarity and analogies.
 
-    python -m experiments.use.similarity.measure --runs=runs/studies/ladder              every finished network there
-    python -m experiments.use.similarity.measure --runs=runs/studies/ladder --word2vec   word2vec too, by gensim
+    python -m experiments.use.similarity.measure --runs=runs/studies/use              every finished network there
+    python -m experiments.use.similarity.measure --runs=runs/studies/use --word2vec   word2vec too, by gensim
 
 Writes results/NAME.json; existing results are kept unless --again is given. Requires gensim:
-pip install "nplm-jax[studies]". `python -m experiments.runs reading_times` trains the networks.
+pip install "nplm-jax[studies]". `python -m experiments.runs use` trains the networks.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from experiments import results, study
 from experiments.sources import of_module, of_runs
+from experiments.use import models
+from experiments.use.models import NETWORKS, Run
 from experiments.use.similarity import tasks
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -60,15 +60,12 @@ def train_word2vec(sentences: Sequence[Sequence[str]], kind: str, dimension: int
     return vectors.vectors, list(vectors.index_to_key)
 
 
-def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the results of a run; None if it is not a network."""
+def measure_run(run: Run, folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any]:
+    """Returns the results of a network."""
     loaded = loading.load(folder)
-    vocabulary, model = loaded.vocabulary, loaded.model
-    if not isinstance(model, NeuralLanguageModel):
-        return None
-    family, seed = results.split_name(folder.name)
-    measured = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
-    return {'model': family, 'seed': seed, 'vectors': measured, 'trained': of_runs([loaded.results])}
+    named = vectors(cast(NeuralLanguageModel, loaded.model))
+    measured = {name: tasks.measure(array, loaded.vocabulary.words, data) for name, array in named.items()}
+    return {'model': run.model, 'seed': run.seed, 'vectors': measured, 'trained': of_runs([loaded.results])}
 
 
 def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
@@ -104,15 +101,12 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures the missing results."""
     process.set_up_process()
-    folder, output, data = expand('--runs', flags.runs), flags.output, tasks.data_folder()
-    runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
-    require(len(runs) > 0, '--runs', str(folder), 'contains no finished runs')
+    runs, output, data = models.finished(expand('--runs', flags.runs)), flags.output, tasks.data_folder()
     output.mkdir(parents=True, exist_ok=True)
-    for run in runs:
+    for run in (run for run in runs if run.model in NETWORKS):
         started = time.perf_counter()
         if flags.again or not (output / f'{run.name}.json').exists():
-            if measured := measure_run(run, data):
-                save(run.name, measured, started, output)
+            save(run.name, measure_run(run, runs[run], data), started, output)
     if flags.word2vec:
         measure_word2vec(output, data, flags.again)
 

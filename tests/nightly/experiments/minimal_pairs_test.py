@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, refuses
 
-from experiments import results
 from experiments.use.minimal_pairs import measure, pairs, table
 from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.data.corpora import make_tokenizer
@@ -107,12 +106,6 @@ def test_a_tie_is_half_a_point_and_seeds_have_a_spread():
     seeds = [{'counts': {'all': {'a': [10, n, 0]}}} for n in (4, 6)]
     assert table.of_seeds(seeds, 'all', ['a']) == '50.0 ± 14.1'
     assert table.of_seeds(seeds[:1], 'all', ['a']) == '40.0'
-
-
-def test_names_of_runs():
-    assert results.split_name('lstm-2') == ('lstm', 2)
-    assert results.split_name('kneser_ney_5') == ('kneser_ney_5', None)
-    assert results.split_name('lstm-2-100000') == ('lstm-2-100000', None)
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -16,7 +16,8 @@ from nplm_jax.runs.command_line import load_config
 
 with no_app_missing():
     from experiments.beyond.tokens import reading
-    from experiments.use.reading_times import measure, models, natural_stories, table
+    from experiments.use import models
+    from experiments.use.reading_times import measure, natural_stories, table
     from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 
 
@@ -51,9 +52,9 @@ def test_missing_and_changed_files_are_refused(tmp_path):
 
 
 def test_the_config_of_every_model_takes_its_overrides():
-    folders = [run.folder for run in models.runs()]
-    assert len(set(folders)) == len(folders) and {'kneser_ney_4', 'lstm-1', 'lstm-3'} <= set(folders)
-    for point in points.reading_times():
+    names = [run.name for run in models.runs()]
+    assert len(set(names)) == len(names) and {'kneser_ney_4', 'five_minutes-1', 'five_minutes-3'} <= set(names)
+    for point in points.use():
         settings = experiment.load_settings(config_lib.override(load_config(point.config), point.keys))
         assert settings.corpus.train == 800_000
 
@@ -105,11 +106,12 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
         config = text.get_config('kneser_ney_5')
         config.model.n, config.corpus.path = n, str(tmp_path / 'text.txt')
         experiment.run(config, tmp_path / 'runs' / name)
-    measured = measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache')
-    assert set(measured['models']) == {'kneser_ney_2', 'kneser_ney_5'} and len(measured['stories']['counts']) == 3
+    runs = models.finished(tmp_path / 'runs')
+    measured = measure.measure_all(runs, str(tmp_path), tmp_path / 'cache')
+    assert [*measured['models']] == ['kneser_ney_2', 'kneser_ney_5'] and len(measured['stories']['counts']) == 3
     stories = natural_stories.read(str(tmp_path))
-    for name, by_words in measured['models'].items():
-        (trained,) = by_words['800000']['1']['trained']
+    for name, seeds in measured['models'].items():
+        (trained,) = seeds['1']['trained']
         assert trained['versions'] == loading.load(tmp_path / 'runs' / name).results['versions']
     assert measured['stories']['in_vocabulary'] == sum('newword' not in word for word in stories.words) > 0
     loaded = loading.load(tmp_path / 'runs' / 'kneser_ney_2')
@@ -124,15 +126,25 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     np.testing.assert_allclose(summed_W, cached, rtol=1e-5)
     assert table.make_table(measured).count('\n') == 5
     monkeypatch.setattr(measure, 'word_surprisals', None)  # the second time, all values come from the cache
-    assert measure.measure_all([tmp_path / 'runs'], str(tmp_path), tmp_path / 'cache') == measured
+    assert measure.measure_all(runs, str(tmp_path), tmp_path / 'cache') == measured
     with refuses('--runs'):
-        measure.measure_all([tmp_path], str(tmp_path), tmp_path / 'cache')
+        models.finished(tmp_path)
+
+
+def test_the_network_with_the_lowest_perplexity_is_also_mixed_and_adapted(tmp_path):
+    best, other, counted = (models.Run(*of) for of in ((models.BEST, 2), ('mlp9', 2), (models.COUNTED,)))
+    runs = {run: tmp_path / run.name for run in (counted, best, other)}
+    assert list(measure.variants(runs))[3:] == [
+        (models.MIXED, 2, [runs[best], runs[counted]]),
+        (models.ADAPTED, 2, [runs[best]]),
+    ]
+    assert [name for name, *_ in measure.variants({best: runs[best]})] == [models.BEST, models.ADAPTED]
 
 
 def test_the_correlation_and_the_line_are_those_of_the_models():
     counts_S = np.full(10, 100)
-    own = [table.Model('m', '1', math.exp(x), np.full(10, 100 * y), counts_S, [y]) for x, y in [(6, 1), (5, 2), (4, 3)]]
+    own = [table.Model(math.exp(x), np.full(10, 100 * y), counts_S, [y]) for x, y in [(6, 1), (5, 2), (4, 3)]]
     value, (low, high) = table.correlate(own)
     assert (value, low, high) == (pytest.approx(-1), pytest.approx(-1), pytest.approx(-1))
-    anchor = table.Model('GPT-3', '', math.exp(2), np.full(10, 400.0), counts_S, [4.0])
+    anchor = table.Model(math.exp(2), np.full(10, 400.0), counts_S, [4.0])
     assert table.above_line(own, anchor)[0] == pytest.approx(4 - 5)
