@@ -1,7 +1,6 @@
 """Config sections that do not belong to a component: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
 
 import dataclasses
-import math
 from typing import Annotated, Any, Literal
 
 from nplm_jax.config.checked_fields import Options
@@ -13,15 +12,15 @@ from nplm_jax.utils.errors import require
 SplitSize = Annotated[
     float,
     Check(
-        'must be a fraction of the stream (between 0 and 1) or a number of words (at least 2)',
-        lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
+        'must be a fraction of the stream (between 0 and 1) or a whole number of words (at least 2)',
+        lambda value: 0 < value < 1 or (value >= 2 and float(value).is_integer()),
     ),
 ]
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), a fraction (between 0 and 1) or a number of words (at least 2)',
-        lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
+        'must be 0 (the rest of the stream), a fraction (between 0 and 1) or a whole number of words (at least 2)',
+        lambda value: 0 <= value < 1 or (value >= 2 and float(value).is_integer()),
     ),
 ]
 NumDevices = Annotated[

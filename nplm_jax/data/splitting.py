@@ -16,10 +16,10 @@ from nplm_jax.utils.errors import BadInput, require
 
 
 def check_default_sizes(settings: CorpusSettings) -> None:
-    """Raises BadInput if a split size is set for a published corpus that has its own splits."""
+    """Raises BadInput if a split size is set for a corpus that has its own splits."""
     for key in ('train', 'valid', 'test'):
         value, default = getattr(settings, key), getattr(CorpusSettings, key)
-        allowed = f'must be {default:g} (the default), because corpus.name={settings.name} has predefined splits'
+        allowed = f'must be {default:g} (the default), because the corpus has its own splits'
         require(value == default, f'corpus.{key}', value, allowed)
 
 
