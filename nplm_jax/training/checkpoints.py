@@ -185,6 +185,8 @@ class CheckpointStore:
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 trees, progress = self._read(step, examples)
+            except (MemoryError, PermissionError):  # the checkpoint may be intact
+                raise
             except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors for damaged files)
                 damaged[step] = first_line(error)[:200]
                 continue
