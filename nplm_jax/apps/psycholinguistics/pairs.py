@@ -78,7 +78,8 @@ def main(flags: argparse.Namespace) -> None:
         models.warn_unspaced(pairs.stimuli.words_by_item, 'sentences', needs_words=bool(pairs.regions))
         sentences = models.tokenize_lines([*map(' '.join, pairs.stimuli.words_by_item)], '')
         models.warn_unknown([word for sentence in sentences for word in sentence])
-        results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context), flags.ties)
+        (loaded,) = models.by_name().values()
+        results[name], added = _measure(name, loaded, pairs, Options(context=flags.context), flags.ties)
         tables.check_new(columns, added)
         columns |= added
     if output:
