@@ -21,11 +21,14 @@ WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order 
 
 
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
-    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
+    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`."""
     path, target = lm.model.path if lm else b'', folder / LANGUAGE_MODEL
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
+    require(source.exists(), 'kenlm_model', str(source), 'must be a file or the folder of a run')
+    is_inside = lm is not None and source.resolve() in target.resolve().parents
+    require(not is_inside, 'filepath', str(folder), f'must not be in the folder of the model, {source}')
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
     if target.exists() and not is_here:  # of a decoder saved here before
         shutil.rmtree(target)

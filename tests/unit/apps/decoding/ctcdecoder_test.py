@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import dataclasses
 import gc
 import itertools
 import math
@@ -407,6 +408,20 @@ def test_a_damaged_folder_of_a_decoder_is_one_line(arpa, tmp_path, name, content
 def test_a_mixture_is_not_saved(arpa, tmp_path):
     with refuses('kenlm_model'):
         build_ctcdecoder(LABELS, [arpa('bugs'), arpa('bugs')]).save_to_dir(tmp_path)
+
+
+def test_a_decoder_is_not_saved_in_the_folder_of_its_model(folders):
+    with refuses('filepath'):
+        build_ctcdecoder(['', ' ', *'ilkedog'], folders / 'counts').save_to_dir(folders / 'counts' / 'decoder')
+    assert not (folders / 'counts' / 'decoder').exists()
+
+
+def test_a_model_without_a_file_replaces_no_saved_decoder(folders, arpa, tmp_path):
+    build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
+    model = dataclasses.replace(nplm_jax.load(folders / 'counts'), folder=None)
+    with refuses('kenlm_model'):
+        build_ctcdecoder(['', ' ', *'ilkedog'], model).save_to_dir(tmp_path)
+    assert BeamSearchDecoderCTC.load_from_dir(tmp_path).decode(LOGITS) == 'bugs bunny'
 
 
 def test_a_model_is_freed_with_its_decoder(arpa):
