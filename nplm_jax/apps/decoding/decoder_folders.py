@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.apps.decoding.ctc_scores import WordScorer
+from nplm_jax.apps.decoding.ctc_scores import WordScorer, check_strings
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
@@ -48,16 +48,20 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
 def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordScorer | None]:
     """Loads the labels and the language model of a decoder. Raises BadInput if a file is missing or damaged."""
     given = _read_object(folder / ALPHABET, {'labels': (list,), 'is_bpe': (bool,)})
-    alphabet = Alphabet(given['labels'], given['is_bpe'])
+    alphabet = Alphabet(check_strings('labels', given['labels']), given['is_bpe'])
+    require('' in alphabet.labels, 'labels', alphabet.labels, "must contain the blank, ''")
     target = folder / LANGUAGE_MODEL
     if not target.is_dir():
         return alphabet, None
     weights = _read_object(target / _ATTRS, dict.fromkeys(WEIGHTS, (int, float, bool)))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
     require(len(models) == 1, 'filepath', str(target), 'must contain one model besides unigrams.txt and attrs.json')
-    unigrams = target / _UNIGRAMS
-    lines = unigrams.read_text(unigram_encoding).split('\n') if unigrams.is_file() else None
-    words = None if lines is None else list(filter(None, lines))
+    unigrams, words = target / _UNIGRAMS, None
+    if unigrams.is_file():
+        try:
+            words = list(filter(None, unigrams.read_text(unigram_encoding).split('\n')))
+        except (UnicodeError, LookupError) as error:  # LookupError: Python does not know the encoding
+            raise BadInput('unigram_encoding', f'cannot read {unigrams} ({error})', value=unigram_encoding) from None
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in WEIGHTS))
 
 

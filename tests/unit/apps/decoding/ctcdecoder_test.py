@@ -393,6 +393,8 @@ def test_unigrams_are_loaded_whatever_characters_they_have(tmp_path):
     [
         ('alphabet.json', '{', 'alphabet.json:1'),
         ('alphabet.json', '{"labels": "ab", "is_bpe": false}', 'alphabet.json'),
+        ('alphabet.json', '{"labels": ["", 1], "is_bpe": false}', 'labels'),
+        ('alphabet.json', '{"labels": ["a", "b"], "is_bpe": false}', 'labels'),
         ('language_model/attrs.json', '{"alpha": 1}', 'attrs.json'),
         ('language_model/attrs.json', '[]', 'attrs.json'),
         ('language_model/another.arpa', '', 'filepath'),
@@ -403,6 +405,14 @@ def test_a_damaged_folder_of_a_decoder_is_one_line(arpa, tmp_path, name, content
     (tmp_path / name).write_text(content)
     with refuses(key):
         BeamSearchDecoderCTC.load_from_dir(tmp_path)
+
+
+@pytest.mark.parametrize('encoding', ['ascii', 'nosuch'])
+def test_words_in_another_encoding_are_one_line(arpa, tmp_path, encoding):
+    build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
+    (tmp_path / 'language_model' / 'unigrams.txt').write_text('bugs\nbüny')
+    with refuses('unigram_encoding'):
+        BeamSearchDecoderCTC.load_from_dir(tmp_path, encoding)
 
 
 def test_a_mixture_is_not_saved(arpa, tmp_path):
