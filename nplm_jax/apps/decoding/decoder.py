@@ -103,14 +103,15 @@ class Decoder:
             token_min_logp: The minimum log-probability of a token.
 
         Raises:
-            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
-                subwords, the lexicon is empty or has unknown tokens, no lexicon is given and the tokens cannot spell
-                any word of the model, or a number is out of range.
+            BadInput: The tokens lack the blank or the silence, or the two are equal; the model has no end-of-sentence
+                token or reads subwords; the lexicon is empty, or a spelling has an unknown token or the blank; no
+                lexicon is given and the tokens cannot spell any word of the model; or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         indices = {token: i for i, token in enumerate(tokens)}
         require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
         require(blank in indices, 'blank', blank, 'must be one of the tokens')
+        require(blank != silence, 'silence', silence, 'must not be the blank')
         require(model is None or END in model, 'model', model, 'must have an end-of-sentence token')
         self._num_tokens = len(tokens)
         self._limits = Limits(
@@ -132,8 +133,9 @@ class Decoder:
         require(bool(lexicon), 'lexicon', '', 'must contain at least one word')
         known_word = model is None or any(word in model for word in lexicon)
         require(known_word, 'lexicon', next(iter(lexicon)), 'must contain a word in the vocabulary of the model')
+        index = indices.pop(blank)
         trie = Trie(lexicon, indices, indices[silence], lm)
-        self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
+        self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), index, len(tokens))
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
         """Decodes an utterance.

@@ -233,6 +233,7 @@ def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm
         ('labels', '-\n|\na\n', 'lexicon.txt:2: '),
         ('lexicon', 'a\n', 'lexicon:1: '),
         ('lexicon', '', 'lexicon'),
+        ('lexicon', 'a a |\nab a - b |\n', 'lexicon:2: '),
         ('labels', '_\n|\na\nb\n', "--blank='-': "),
         ('labels', '-\n/\na\nb\n', "--silence='|': "),
         ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
@@ -323,12 +324,22 @@ def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
-    with refuses('lexicon'):
-        decoding.Decoder(model, TOKENS, {'ab': 'ab|'})
+    for spellings in ('ab|', ['a', 'b', '|'], [], [['a', '-', 'b', '|']]):
+        with refuses('lexicon'):
+            decoding.Decoder(model, TOKENS, {'ab': spellings})
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
+
+
+@pytest.mark.parametrize('lexicon', [None, LEXICON])
+def test_a_label_that_separates_words_is_not_the_blank(model, files, capsys, lexicon):
+    with refuses('silence'):
+        decoding.Decoder(model, TOKENS, lexicon, blank='|')
+    with pytest.raises(SystemExit):
+        cli.main([*(flag for flag in files() if lexicon or '--lexicon' not in flag), '--blank=|'])
+    assert capsys.readouterr().err.startswith("--silence='|': ")
 
 
 def test_tokens_in_another_case_are_refused_without_a_lexicon(model):
