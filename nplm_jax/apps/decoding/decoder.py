@@ -163,13 +163,18 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
     Returns:
         The weights, and the word error rate of these lists with the tuned weights.
+
+    Raises:
+        BadInput: An utterance has no hypothesis, the references contain no words, or a text is a string.
     """
+    require(all(map(len, lists)), 'lists', '', 'must contain a hypothesis for each utterance')
+    num_words = _count_words(references)
     rows = [(h, reference) for hypotheses, reference in zip(lists, references, strict=True) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
     scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     edits_A = np.array([reranking.word_edits(h.words, reference) for h, reference in rows])
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
-    start_F, num_words = np.array([1.0, 1.0, 0.0]), sum(map(len, references))
+    start_F = np.array([1.0, 1.0, 0.0])
     (emission, lm, word), edits = reranking.tune(scores_AxF, groups, edits_A, start_F)
     if emission <= 0:  # a search cannot use a negative emission weight
         return Weights(), reranking.first_edits(scores_AxF @ start_F, groups, edits_A) / num_words
@@ -177,6 +182,18 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
-    """Returns the word error rate: word insertions, deletions and substitutions per reference word."""
+    """Returns the word error rate: word insertions, deletions and substitutions per reference word.
+
+    Raises:
+        BadInput: The references contain no words, or a text is a string.
+    """
     pairs = list(zip(hypotheses, references, strict=True))
-    return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)
+    num_words = _count_words([reference for _, reference in pairs])
+    return sum(reranking.word_edits(*pair) for pair in pairs) / num_words
+
+
+def _count_words(references: Sequence[Sequence[str]]) -> int:
+    """Returns the number of words, which must not be 0."""
+    num_words = sum(map(len, references))
+    require(num_words > 0, 'references', '', 'must contain words; otherwise, the word error rate is undefined')
+    return num_words

@@ -177,6 +177,15 @@ def test_weights_are_tuned_on_references():
             decoding.word_error_rate(*([text] for text in pair))
 
 
+def test_the_error_rate_of_no_words_is_refused():
+    for call in (decoding.word_error_rate, decoding.tune):
+        for references in ([], [[]]):
+            with refuses('references'):
+                call([[hypothesis('a', -1.0, -2.0)]] * len(references), references)
+    with refuses('lists'):
+        decoding.tune([[]], [['a']])
+
+
 @pytest.mark.parametrize('impossible', [-1e30, -math.inf])
 @pytest.mark.filterwarnings('error')
 def test_weights_are_tuned_on_lists_with_impossible_hypotheses(impossible):
