@@ -11,8 +11,8 @@ is given.
 
 Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
 whose words are all in the vocabulary. With --region_good and --region_bad, also prints by how many bits the mean
-surprisal of the bad region exceeds the mean surprisal of the good region. Surprisals are computed as in `nplm
-surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
+surprisal of the bad region exceeds the mean surprisal of the good region. The surprisals of regions are computed as in
+`nplm surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
 sentences and regions, their differences, and whether the pair is correct, wrong or a tie.
 """
 
