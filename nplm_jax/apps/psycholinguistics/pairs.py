@@ -28,6 +28,7 @@ from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data.formats import find_fault
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names
 from nplm_jax.reporting.text import markdown_table, to_json
@@ -115,8 +116,8 @@ def read(
         regions: The columns of the good and the bad regions; may be empty.
 
     Raises:
-        BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
-            once in its sentence. The key names the file, row and column.
+        BadInput: The file cannot be read, a column is missing, a sentence is empty or not text, or a region does not
+            occur exactly once in its sentence. The key names the file, row and column.
     """
     columns, locate, path = tables.read(table)
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
@@ -126,20 +127,21 @@ def read(
         if name:
             tables.check_has(columns, path, flag, name, f'; choose another column with {flag}=COLUMN')
     require(good != bad, '--bad', bad, 'is also given for --good; choose another column')
-    pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
+    pairs = list(zip(columns[good], columns[bad]))
     if not pairs:
         raise BadInput(path, 'has no rows')
     for row, pair in enumerate(pairs):
         for sentence, name in zip(pair, (good, bad)):
-            if not sentence.strip():
-                raise BadInput(f'{locate(row)}, column {name!r}', 'must contain a sentence, but is empty')
+            is_empty = not _text(sentence).strip()
+            if fault := 'must contain a sentence, but is empty' if is_empty else find_fault(sentence):
+                raise BadInput(f'{locate(row)}, column {name!r}', fault)
     stimuli = minimal_pairs.to_stimuli(pairs, locate)
     groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
     return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
 
 
 def _text(cell: Any) -> str:
-    return '' if cell is None else str(cell)
+    return '' if tables.is_missing(cell) else str(cell)
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:

@@ -142,6 +142,8 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp
         (r'{"good": "a b", "bad": "b a", "note": ["\ud83d"]}', 'pairs.jsonl:3'),
         (r'{"good": "a b", "bad": "b a", "\ud83d": 1}', 'pairs.jsonl:3'),
         ('{"good": "x"}', "pairs.jsonl:3, column 'bad'"),
+        ('{"good": "x", "bad": NaN}', "pairs.jsonl:3, column 'bad'"),
+        ('{"good": ["x", "y"], "bad": "x"}', "pairs.jsonl:3, column 'good'"),
     ],
 )
 def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):
