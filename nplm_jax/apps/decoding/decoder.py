@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer, check_finite
 from nplm_jax.apps.decoding.ctc_search import search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
@@ -108,6 +108,10 @@ class Decoder:
                 lexicon is given and the tokens cannot spell any word of the model; or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
+        allowed = 'must be an nplm_jax.kenlm.Model, a model loaded by nplm_jax.load, or None'
+        require(model is None or isinstance(model, kenlm.Model), 'model', model, allowed)
+        for name, weight in vars(weights).items():
+            check_finite(name, weight)
         indices = {token: i for i, token in enumerate(tokens)}
         require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
         require(blank in indices, 'blank', blank, 'must be one of the tokens')

@@ -343,6 +343,19 @@ def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
 
 
 @pytest.mark.parametrize('lexicon', [None, LEXICON])
+@pytest.mark.parametrize('wrong', [math.nan, math.inf, '1'])
+def test_weights_that_are_not_finite_are_refused_with_and_without_a_model(model, lexicon, wrong):
+    for used in (model, None):
+        with refuses('lm_weight'):
+            decoding.Decoder(used, TOKENS, lexicon, decoding.Weights(wrong))
+        with refuses('word_score'):
+            decoding.Decoder(used, TOKENS, lexicon, decoding.Weights(1.0, wrong))
+    with refuses('model') as caught:
+        decoding.Decoder('runs/brown-lstm', TOKENS, lexicon)
+    assert 'end-of-sentence' not in str(caught.value)
+
+
+@pytest.mark.parametrize('lexicon', [None, LEXICON])
 def test_a_label_that_separates_words_is_not_the_blank(model, files, capsys, lexicon):
     with refuses('silence'):
         decoding.Decoder(model, TOKENS, lexicon, blank='|')
