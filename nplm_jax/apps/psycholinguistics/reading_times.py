@@ -78,7 +78,7 @@ def main(flags: argparse.Namespace) -> None:
     measured = measurement.measure(models.by_name(), table.stimuli, options)
     predictors = make_predictors(table, measured, models.names)
     results = _analyse(table, predictors, measured, flags)
-    models.warn_unknown(' '.join(measured['tokens']).split())
+    models.warn_unknown(' '.join(measured['tokens']).split(' '))
     if output:
         positions_W, _, _ = gains.sentence_positions(table.words, table.item_W)
         added = table.position_W, positions_W, predictors.is_kept_W

@@ -96,7 +96,8 @@ def main(flags: argparse.Namespace) -> None:
             named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
         columns = measurement.measure(named, stimuli, options, spelling)
     if not spelling:
-        models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
+        read = filter(None, [columns['starts_after'][0] if flags.context else '', *columns['tokens']])
+        models.warn_unknown(' '.join(read).split(' '))  # the words of an ARPA file may contain other whitespace
     table: tables.Columns = {**stimuli.columns, **columns}
     table = measurement.to_long(table, list(named), flags.spillover) if flags.long else table
     if flags.figure:
