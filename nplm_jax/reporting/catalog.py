@@ -132,7 +132,7 @@ class Run:
         is_one_size = len({*words}) < 2 and max(num_bytes, default=0) <= 1.01 * min(num_bytes, default=0)
         return bool(digests[0]) and digests[0] == digests[1] and is_one_size and not is_sampled
 
-    @property
+    @functools.cached_property
     def _corpus(self) -> dict[str, Any]:
         """The content of corpus.json; empty if there is none."""
         try:
