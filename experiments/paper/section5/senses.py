@@ -178,7 +178,7 @@ def make_words(content: dict[str, Any]) -> str:
             share = f'{sense["share"]:.0%}', f'{sense["highest"]:.2f}'
             rows.append([*label, *share, ' '.join(sense['neighbours']), ' / '.join(sense['contexts'])])
     header = ['word', 'count', 'cosine', 'share', 'highest pi', 'nearest neighbours', 'contexts with the highest pi']
-    return markdown_table(header, [[str(cell).replace('|', '\\|') for cell in row] for row in rows])
+    return markdown_table(header, rows)
 
 
 def define(parser: study.StudyParser) -> None:
