@@ -122,7 +122,7 @@ def test_teachers_are_trained_first_once_and_their_seconds_count(folder, monkeyp
     run(folder, monkeypatch, [taught])
     kept = json.loads(taught.result.read_text())
     assert (kept['seconds'], kept['teacher_seconds']) == (30.0, 20.0)
-    assert kept['trained'] == [{'commit': 'c'}] * 2  # of the teachers, for experiments.audit
+    assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2  # for experiments.audit
     words = (folder / 'runs' / 'taught' / 'words').read_text()
     assert f'--config.output.teacher={folder}/runs/one,{folder}/runs/two' in words
 
@@ -153,7 +153,7 @@ def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypa
     kept = json.loads(both.result.read_text())
     assert (kept['seconds'], kept['parameters'], kept['vocabulary']) == (20.0, 14, 9)
     assert kept['perplexity'] == {'valid': 85.0, 'test': 75.0} and kept['family'] == 'mixture'
-    assert kept['trained'] == [{'commit': 'c'}] * 2
+    assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
