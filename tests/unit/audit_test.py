@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from experiments import audit, origins, results
+from experiments.paper.section5 import paired
 from experiments.sources import of_runs
 
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
@@ -74,6 +75,16 @@ def test_a_note_covers_the_runs_on_which_a_result_depends():
     assert origins.note({pathlib.Path('mixed.json'): mixed, good: GOOD}) == (
         'Note: `mixed` was timed while other programs ran.'
     )
+
+
+def test_a_resumed_record_keeps_the_versions_of_its_earlier_runs(tmp_path, monkeypatch):
+    bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
+    for seed, facts in enumerate((bad, GOOD, GOOD)):
+        monkeypatch.setattr(paired, 'of_module', lambda _, facts=facts: facts)
+        record = paired.Record(tmp_path / 'row.json', 'study')
+        record.add('none', min(seed, 1), lambda: {'valid': 2.0, 'test': 3.0, 'seconds': 1})
+        record.write({})
+    assert origins.of(json.loads((tmp_path / 'row.json').read_text())).jaxlib == {'0.10.1', '0.10.2'}
 
 
 def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):
