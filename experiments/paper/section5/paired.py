@@ -67,9 +67,9 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
         The network and its scores: perplexities, the mean NLL of each band of test words, and seconds.
     """
     run = prepare_run(settings, data)
-    params, valid_scores, progress = fit(train(run, None, Reporter()))
+    params, _, progress = fit(train(run, None, Reporter()))
     model = NeuralLanguageModel(run.program.network, params)
-    log_p = {'valid': valid_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}
+    log_p = {split: model.score(data.tokens_T, data.splits[split]) for split in SPLITS}
     facts = {
         'seed': settings.seed,
         'parameters': run.program.network.num_parameters(),
@@ -113,7 +113,8 @@ class Record:
     def __init__(self, path: pathlib.Path, module: str) -> None:
         """Reads the file if it exists. `module` is the module of the study, for the command recorded in the file."""
         self._path, self._facts = path, of_module(module)
-        self.content = results.read(path.parent, path.stem) if path.exists() else {'runs': {}, **self._facts}
+        recorded = results.read(path.parent, path.stem) if path.exists() else {'runs': {}, **self._facts}
+        self.content: dict[str, Any] = recorded
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns the scores of a run; measures it if the file lacks them."""

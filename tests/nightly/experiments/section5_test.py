@@ -1,5 +1,7 @@
 """The studies of section 5: computed values and rejected inputs."""
 
+import types
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,6 +57,19 @@ def test_the_bands_have_every_test_word_once():
         total = sum(count * mean for count, mean in zip(words[by], nll[by]) if count)
         assert total == pytest.approx(-log_p_T.sum(), rel=1e-5)
         assert all((count == 0) == (mean is None) for count, mean in zip(words[by], nll[by]))
+
+
+def test_a_network_is_scored_on_all_words_of_a_split_whatever_its_training_has_scored(monkeypatch):
+    model = make_model(len(DATA.vocabulary))
+    progress = types.SimpleNamespace(seconds=1.0, step=2, best_step=2)
+    run = types.SimpleNamespace(program=types.SimpleNamespace(network=model.network))
+    monkeypatch.setattr(paired, 'prepare_run', lambda *_: run)
+    monkeypatch.setattr(paired, 'train', lambda *_: None)
+    monkeypatch.setattr(paired, 'fit', lambda _: (model.params, {}, progress))
+    _, scores = paired.measure(paired.quick({}), DATA)
+    for split in paired.SPLITS:
+        mean = model.score(DATA.tokens_T, DATA.splits[split]).mean(dtype=np.float64)
+        assert scores[split] == pytest.approx(np.exp(-mean))
 
 
 def test_shuffled_lists_are_the_same_lists_at_other_words():
