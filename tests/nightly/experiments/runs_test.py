@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers import ROOT
 
-from experiments import points, runs, study
+from experiments import points, results, runs, study
 from experiments.points import Mixture, Program, Training
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CHOOSERS, override
@@ -107,6 +107,29 @@ def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, caps
     run(folder, monkeypatch, made, '--repeat', '--only=*o*')
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[:2]] == ['short', 'long']
     assert 'perplexity' in json.loads(made[1].result.read_text()) and not made[0].result.exists()
+
+
+def test_a_rejected_run_that_has_ended_is_not_called_repeated(folder, monkeypatch, capsys):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one')
+    results.write(point.result, {**runs.train(point, folder / 'runs'), 'commit': 'c'})
+    before = point.result.read_text()
+    monkeypatch.setattr(
+        runs.audit, 'faults', lambda origins_of: dict.fromkeys([point.result, *origins_of], ['no versions'])
+    )
+    with pytest.raises(SystemExit, match='^1$'):
+        run(folder, monkeypatch, [point], '--repeat')
+    assert point.result.read_text() == before and 'delete it to train it again' in capsys.readouterr().err
+
+
+def test_a_result_written_again_keeps_the_cost_of_its_run(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one')
+    first = runs.train(point, folder / 'runs')
+    results.write(point.result, first)
+    assert runs.train(point, folder / 'runs') == first
+    results.write(point.result, {**first, 'perplexity': {'test': 6.0}})  # of another run
+    assert 'load' not in runs.train(point, folder / 'runs')
 
 
 def runs_due(monkeypatch, made, repeat):
