@@ -75,14 +75,20 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
 
 def _subject(some: list[pathlib.Path], shown: Collection[pathlib.Path]) -> str:
     """Returns the names or the number of some of the results that a table shows, with the verb: `All results were`."""
-    total, stems = len(shown), [path.stem for path in shown]
+    total = len(shown)
     if len(some) == total:
         return 'All results were' if total > 1 else 'The result was'
-    unique = (path.stem if stems.count(path.stem) == 1 else f'{path.parent.name}/{path.stem}' for path in some)
-    *others, last = (f'`{name}`' for name in unique)
+    *others, last = (f'`{_name(path, shown)}`' for path in some)
     names = ' and '.join(filter(None, (', '.join(others), last)))
     subject = names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
     return f'{subject} {"were" if len(some) > 1 else "was"}'
+
+
+def _name(path: pathlib.Path, shown: Collection[pathlib.Path]) -> str:
+    """Returns the name of a result, with as many of its folders as distinguish it from the others."""
+    endings = ((path.with_suffix('').parts[-n:], n) for n in range(1, len(path.parts)))
+    alike = ((end, sum(other.with_suffix('').parts[-n:] == end for other in shown)) for end, n in endings)
+    return '/'.join(next((end for end, number in alike if number == 1), path.with_suffix('').parts))
 
 
 def _records(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -64,9 +64,9 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
 
 
 def test_a_note_distinguishes_results_with_the_same_name():
-    paths = [pathlib.Path(folder) / 'row.json' for folder in ('brown', 'wikitext2')]
+    paths = [pathlib.Path(folder) / 'seeds' / 'row.json' for folder in ('brown', 'wikitext2')]
     bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
-    assert origins.note(dict(zip(paths, (GOOD, bad)))).startswith('Note: `wikitext2/row` was measured')
+    assert origins.note(dict(zip(paths, (GOOD, bad)))).startswith('Note: `wikitext2/seeds/row` was measured')
 
 
 def test_a_note_covers_the_runs_on_which_a_result_depends():
