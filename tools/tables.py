@@ -31,12 +31,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/section5/senses.md': ['.senses --show', '.senses --show --words'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
-    'experiments/beyond/frontier/README.md': [
-        '.table',
-        '.table --seeds',
-        '.minutes --show',
-        '.torch_recipes --show',
-    ],
+    'experiments/beyond/frontier/README.md': ['.table', '.table --seeds', '.minutes --show'],
     'experiments/beyond/lineage/README.md': ['.table'],
     'experiments/beyond/wikitext2/README.md': ['.table'],
     'experiments/beyond/tokens/README.md': ['.table', '.table --reading'],

@@ -28,7 +28,6 @@ WRONG = {  # arguments, one of which names a missing or impossible value
     'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
     'runs': ['nosuch'],
-    'beyond.frontier.torch_recipes': ['--minutes=0'],
     'cost.scale.cold': ['nosuch.txt'],
     'cost.scale.generate': ['10', 'nosuch/text.txt'],
     'cost.scale.ngrams': ['--folder=nosuch'],
