@@ -28,7 +28,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/section5/new_words.md': ['.new_words --show'],
     'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary --show'],
     'experiments/paper/section5/priors.md': ['.priors --show'],
-    'experiments/paper/section5/senses.md': ['.senses --show', '.senses --show --words'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
     'experiments/beyond/frontier/README.md': ['.table', '.table --seeds', '.minutes --show'],

@@ -2,13 +2,12 @@
 
 import types
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SENSES, make_model, refuses
+from helpers import DATA, make_model, refuses
 
 from experiments import study
-from experiments.paper.section5 import open_vocabulary, paired, priors, senses, trees
+from experiments.paper.section5 import open_vocabulary, paired, priors, trees
 from experiments.paper.section5.plugins import neighbours
 
 
@@ -80,14 +79,3 @@ def test_shuffled_lists_are_the_same_lists_at_other_words():
     assert (rows[0] != lists.ids_VxL).any() and (rows[0][[0, 3]] == lists.ids_VxL[[0, 3]]).all()
     assert sorted(rows[1].max(axis=1)) == sorted(lists.weights_VxL.max(axis=1))
     assert [pair[0] for pair in before] == [pair[0] for pair in after]
-
-
-def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
-    N = paired.quick({}).model.n - 1
-    windows = senses.training_windows(DATA, np.array([0, 1, 7, DATA.train.stop - 1]))
-    expected = [DATA.tokens_T[p - senses.PLACE : p - senses.PLACE + N] for p in (1, 7)]
-    assert windows.tolist() == [list(e) for e in expected]
-    model = make_model(len(DATA.vocabulary), {'model.family': SENSES, 'model.n': N + 1})
-    probs_BxS = senses.choose(model, windows)
-    _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
-    np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)
