@@ -43,7 +43,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.preparation --tokens=pieces',
         '.training',
         '.ngrams',
-        '.cold',
     ],
     'experiments/cost/accelerator/README.md': [
         '.compile --show --rows=mlp1,default,mlp10 --topologies=v5e-2x2,v5e-16x16,H100,H100-8',

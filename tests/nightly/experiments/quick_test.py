@@ -12,7 +12,6 @@ BENCHMARKS = {  # module -> the file of its results
     'cost.scale.training': 'scale/results/training.json',
     'cost.scale.preparation': 'scale/results/preparation.json',
     'cost.scale.ngrams': 'scale/results/ngrams.json',
-    'cost.scale.cold': 'scale/results/cold.json',
     'cost.accelerator.race': '',
 }
 
