@@ -26,7 +26,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/generalization/README.md': ['.study --show'],
     'experiments/paper/parallel/README.md': ['.table'],
     'experiments/paper/section5/new_words.md': ['.new_words --show'],
-    'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary --show'],
     'experiments/paper/section5/priors.md': ['.priors --show'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],

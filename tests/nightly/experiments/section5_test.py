@@ -4,10 +4,10 @@ import types
 
 import numpy as np
 import pytest
-from helpers import DATA, make_model, refuses
+from helpers import DATA, make_model
 
 from experiments import study
-from experiments.paper.section5 import open_vocabulary, paired, priors, trees
+from experiments.paper.section5 import paired, priors, trees
 from experiments.paper.section5.plugins import neighbours
 
 
@@ -27,13 +27,6 @@ def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, start, cap
         study.run(trees.__doc__, define=trees.define, measure=trees.main, show=trees.table, argv=words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(start)
-
-
-@pytest.mark.parametrize('words,key', [([], 'DIR'), (['a', 'nosuch'], 'nosuch')])
-def test_folders_that_the_open_vocabulary_lacks_are_refused_before_anything_is_trained(words, key, monkeypatch):
-    monkeypatch.setattr(open_vocabulary, 'run_study', lambda *_: pytest.fail('it was trained'))
-    with refuses(key):
-        open_vocabulary.main(study.Flags(folders=words))
 
 
 def test_changes_are_relative_to_the_run_with_the_same_seed():
