@@ -53,7 +53,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.evaluation --show',
-        '.scaling --show',
         '.queries --show',
     ],
     'tools/soak/README.md': ['.soak'],

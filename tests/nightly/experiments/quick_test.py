@@ -6,7 +6,6 @@ from studies import start
 
 BENCHMARKS = {  # module -> the file of its results
     'cost.speed.race': 'speed/results/race.json',
-    'cost.speed.scaling': 'speed/results/scaling.json',
     'cost.speed.evaluation': 'speed/results/evaluation.json',
     'cost.speed.queries': 'speed/results/queries.json',
     'cost.scale.training': 'scale/results/training.json',

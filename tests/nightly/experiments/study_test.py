@@ -138,7 +138,6 @@ INTERRUPTED = {  # study -> function that measures a row, key of the rows, argum
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
-    'cost.speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
 }
 
 
