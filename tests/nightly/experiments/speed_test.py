@@ -109,7 +109,7 @@ def small_race(monkeypatch, tmp_path):
 
 
 def test_a_race_is_in_the_precision_of_the_machine_unless_others_are_asked_for(small_race, monkeypatch, tmp_path):
-    monkeypatch.setattr(problem_lib, 'native_precision', lambda: 'bfloat16')
+    monkeypatch.setattr(race, 'native_precision', lambda: 'bfloat16')
     words = [word for word in small_race if not word.startswith('--precisions')]
     start_study(race, *words, '--contestants=ours')
     (row,) = json.loads((tmp_path / 'race.json').read_text())['rows']
