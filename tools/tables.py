@@ -23,7 +23,7 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/versions/README.md': ['.table'],
     'experiments/paper/section5/trees.md': ['.trees'],
     'experiments/paper/section5/energy.md': ['.energy'],
-    'experiments/paper/generalization/README.md': ['.study --show'],
+    'experiments/paper/generalization/README.md': ['.study --show', '.study --show --counts'],
     'experiments/paper/parallel/README.md': ['.table'],
     'experiments/paper/section5/new_words.md': ['.new_words --show'],
     'experiments/paper/section5/priors.md': ['.priors --show'],
