@@ -1,6 +1,7 @@
 """Run settings: conversion between configs and the dataclasses of sections and components.
 
-The defaults are the best network of the paper's kind on Brown that trains in about ten minutes on 2 CPU cores.
+By default, a run trains the best network with the paper's architecture that needs about ten minutes for Brown on 2 CPU
+cores.
 """
 
 import contextlib
@@ -62,10 +63,10 @@ def settle(
 ) -> Settings:
     """Applies changes to the values of a config and builds the settings.
 
-    If the model or the output layer is replaced, keys keep their values if the old and the new component have them with
-    the same default; an example is the number of features. A new optimizer starts from its own defaults, because
-    learning rates and decays do not transfer. If a tokenizer or a schedule is replaced, all keys of its section are
-    kept, because another component shares the section.
+    If the model or the output layer is replaced, a key such as the number of features keeps its value, provided that
+    both components have the key with the same default. A new optimizer starts from its own defaults, because learning
+    rates and decays do not transfer. If a tokenizer or a schedule is replaced, all keys of its section are kept,
+    because another component shares the section.
 
     Args:
         values: The values of the config by flattened key.

@@ -171,9 +171,8 @@ class RowwiseAdam(ScheduledRule):
     table_rate: Positive = key(2.0, 'learning rate of C, U, W and b, as a multiple of optimizer.learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        'sharing of second moments: 1 means that each row has its own second moment; 0 means that all rows of a '
-        'parameter share one; values in between give a weighted geometric mean of the two moments. Below 1, the rows '
-        'of rare words change less',
+        'second moments of rows: 1 means that each row has its own; 0 means that all rows of a parameter share one; '
+        'values in between mean a weighted geometric mean of the two. Below 1, the rows of rare words change less',
     )
     updates_rows = True
     sums_rows = True

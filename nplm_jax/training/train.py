@@ -80,7 +80,7 @@ ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
 
 def never(progress: Progress, schedule: Schedule) -> bool:
-    """Returns False, so that no run is pruned. This function is the default of `should_prune`."""
+    """Returns False, so no run is pruned. This function is the default of `should_prune`."""
     return False
 
 

@@ -23,7 +23,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.packages import require_package
 from nplm_jax.utils.untrusted import decode, read_bytes
 
-MAX_BYTES = 2**26 - 2**12  # size of a file and of its copy in a run, with which `read_json` reads a few other values
+MAX_BYTES = 2**26 - 2**12  # maximum size of a file and of its copy in a run; leaves room for other JSON values
 MAX_TOKENS = 2**20
 _KEY = 'corpus.tokens'
 _KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by file suffix
