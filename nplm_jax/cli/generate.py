@@ -46,7 +46,7 @@ def define(parser: Parser) -> None:
     tokens = 'number of tokens to generate after the prompt; default: 100 if the tokens are not words'
     lengths.add_argument('--max_new_tokens', type=int, metavar='N', help=tokens)
     temperature = (
-        'sampling temperature, by which log-probabilities are divided; values below 1 favour likely words; default: 1'
+        'sampling temperature, the divisor of the log-probabilities; values below 1 favour likely words; default: 1'
     )
     parser.add_argument('--temperature', type=float, metavar='T', help=temperature)
     top_k = 'sample only from the K most likely words; default: all words'

@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_plugins(self) -> None:
         """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
-        what = 'modules from which plug-ins of the runs may be imported, such as my_models,my_tokens'
+        what = 'modules that may be imported for the plug-ins of the runs, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:

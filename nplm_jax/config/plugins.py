@@ -76,7 +76,7 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_none() -> Iterator[None]:
-    """Disables the import of plug-ins within a block, so that listing or describing runs executes no foreign code."""
+    """Disables the import of plug-ins within a block, so listing or describing runs executes no foreign code."""
     token = _imports.set(False)
     try:
         yield

@@ -71,8 +71,8 @@ def settle(
     Args:
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
-        given: The keys that the user changed, all of which the run must have; by default, the keys of `changes`. Other
-            keys that the run does not have are dropped.
+        given: The keys that the user changed; by default, the keys of `changes`. The run must have all of these keys.
+            Other keys that it does not have are dropped.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:
