@@ -81,7 +81,7 @@ def components_among(config: ConfigDict, words: str) -> dict[str, str]:
 
 
 def with_components(config: ConfigDict, components: dict[str, str]) -> ConfigDict:
-    """Returns a config in which some components are replaced.
+    """Returns a config with some components replaced.
 
     Args:
         config: The config of a preset.

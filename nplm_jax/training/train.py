@@ -35,7 +35,7 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 class Interrupted(Exception):
-    """Raised when a signal stopped training. The state is saved."""
+    """Raised when a signal stops training. The state is saved."""
 
     def __init__(self, step: int, signal_number: int) -> None:
         """Creates the exception from the number of the last update and the number of the signal."""
@@ -44,7 +44,7 @@ class Interrupted(Exception):
 
 
 class Pruned(Exception):
-    """Raised when a search stopped training after a validation. The state is saved."""
+    """Raised when a search stops training after a validation. The state is saved."""
 
 
 class Best(NamedTuple):

@@ -120,7 +120,7 @@ class FileTokenizer(Tokenizer):
         is_json = kind == 'tokenizer.json'
         content = decode(f'{_KEY}={self.name!r}', data) if is_json else base64.b64encode(data).decode()
         copy = len(json.dumps(content))  # the run keeps a copy in a JSON file, which must be readable
-        require(copy <= MAX_BYTES, _KEY, self.name, f'is too large for a run to keep a copy ({copy:,} bytes)')
+        require(copy <= MAX_BYTES, _KEY, self.name, f'is too large to copy into a run ({copy:,} bytes)')
         made = dataclasses.replace(self, kind=kind, rules=(content,))
         library = made.library
         allowed = f'must have between 3 and {MAX_TOKENS:,} tokens, not {len(library.ids):,}'
