@@ -69,7 +69,7 @@ class CorpusSettings:
     path: str = key(
         '',
         'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news, wikitext2 and '
-        'wikitext103: the folder that contains the corpus',
+        'wikitext103: the folder of the corpus; for wikitext103 also its archive',
     )
     valid_path: str = key(
         '',
