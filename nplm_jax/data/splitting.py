@@ -33,7 +33,7 @@ def split_stream(
         lengths: The number of words in each part.
         settings: The `corpus.*` settings.
         has_lines: Whether each line is a paragraph; if so, each span ends at the end of a line.
-        keeps_all: Whether to keep all words rather than `corpus.words` of them.
+        keeps_all: Whether to keep all words rather than only `corpus.words` words.
 
     Returns:
         The stream of kept words, and its three spans.

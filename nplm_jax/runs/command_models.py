@@ -103,7 +103,7 @@ class LoadedModels:
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def show(self, ids: Iterable[int]) -> list[str]:
-        """Returns words in the form in which they are displayed, given their ids."""
+        """Returns the display forms of words, given their ids."""
         return [self.vocabulary.shown[i] for i in ids]
 
     def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
@@ -150,7 +150,7 @@ class LoadedModels:
         return words
 
     def _unknown(self, words: Sequence[str]) -> list[str]:
-        """Returns the words that the models read as RARE, which may itself be written in a text."""
+        """Returns the words that the models read as RARE, including RARE itself if a text contains it."""
         return [word for word in words if self.vocabulary.ids.get(word, RARE_ID) == RARE_ID]
 
     def describe_unknown(self, words: Sequence[str]) -> str:

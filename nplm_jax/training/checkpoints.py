@@ -50,7 +50,7 @@ class CheckpointStore:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        """Removes the remains of killed or failed saves and returns a checkpoint manager."""
+        """Removes the leftovers of killed or failed saves and returns a checkpoint manager."""
         if not self._read_only:
             for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
                 if partial.is_dir():  # otherwise an Orbax thread might remove it during the next save
