@@ -5,13 +5,13 @@
 --config.KEY=VALUE sets a key; --print_config prints every key with its value, default and meaning, and exits.
 --grid=model.m=10,30 --grid=model.h=20,60 runs every combination of these values, each in its own folder, prints a table
 and draws a figure; --sweep runs every point that the config file's sweep() yields.
---search=40 runs trials of the config file's search(trial), chosen and pruned by Optuna, until there are 40 in all.
+--search=40 runs trials of the config file's search(trial) until 40 are finished; Optuna chooses and prunes them.
 --vectorize jointly trains the points of a sweep that differ only in seed, learning rate or decay, with jax.vmap.
---distributed makes this process one of several that train together; start the same command in each.
+--distributed trains with several processes; start this command once for each process.
 --launcher=slurm submits the run, or each point of the sweep, as a SLURM job and waits for the jobs;
 --launcher=local starts them as processes on this machine.
-The same command resumes a run that was stopped. Exit codes: 0 finished, 1 failed or lost another process, 2 bad input,
-130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
+The same command resumes a run that was stopped. Exit codes: 0 finished, 1 failed or lost another process, 2 invalid
+input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
 
 import functools

@@ -9,7 +9,7 @@ r"""BabyLM: 10 or 100 million words like those a child hears and reads, from you
     nplm train babylm:100m,residual ...      a window network with residual layers
 
 The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is a text, and files are
-read in alphabetical order. Most files have one utterance per line and no blank lines, so they are read as one
+read in alphabetical order. Most files have one utterance per line and no blank lines, so each of them is read as one
 paragraph. With corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m) or 10 times
 (100m) become <rare>.
 

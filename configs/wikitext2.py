@@ -15,7 +15,7 @@ do not adapt to the test words. Words keep their case. The vocabulary has 33,278
 2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
-The resulting perplexities are not comparable with published perplexities. Studies that use this setting mention it.
+The resulting perplexities are not comparable with published perplexities. Studies that use this setting say so.
 
 experiments/beyond/wikitext2/README.md compares a modified Kneser-Ney 5-gram model with a published model.
 experiments/paper/table2/README.md has the results and training times with --config.corpus.paragraphs=auto; its network

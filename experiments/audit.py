@@ -35,7 +35,7 @@ def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
         'excluded jaxlib': bool(origin.excluded),
         'local changes': origin.is_modified,
         'unknown commit': not all(any(full.startswith(short) for full in known) for short in hashes),
-        'no versions': not (origin.jaxlib and origin.commits),
+        'no versions': origin.is_partial or not (origin.jaxlib and origin.commits),
     }
     return [fault for fault in FAULTS if found[fault]]
 
@@ -62,11 +62,10 @@ def make(show_files: bool = False) -> str:
     results = read_all()
     found_in = faults(results)
     if show_files:
-        rows = [
-            [str(path.relative_to(HERE)), *(', '.join(sorted(values)) for values in results[path]), ', '.join(found)]
-            for path, found in found_in.items()
-            if found
-        ]
+        rows = []
+        for path in (path for path, found in found_in.items() if found):
+            recorded = (', '.join(sorted(values)) for values in (results[path].jaxlib, results[path].commits))
+            rows.append([str(path.relative_to(HERE)), *recorded, ', '.join(found_in[path])])
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
     studies = {path: study_of(path) for path in found_in}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nplm_jax.distributed.jax_settings import UNUSABLE
@@ -19,11 +19,13 @@ class Origin(NamedTuple):
         jaxlib: The releases of jaxlib recorded in its rows.
         commits: The commits recorded in its rows.
         is_busy: Whether other programs ran on the machine when a run started.
+        is_partial: Whether a row lacks its release of jaxlib or its commit.
     """
 
     jaxlib: frozenset[str]
     commits: frozenset[str]
     is_busy: bool = False
+    is_partial: bool = False
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -40,8 +42,9 @@ def of(content: Any) -> Origin:
     """Returns the origin of a file's content."""
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
-    is_busy = any(_load(row) >= _BUSY for row in rows)
-    return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')), is_busy)
+    commits = frozenset(row['commit'] for row in rows if row.get('commit'))
+    is_partial = not all(row.get('commit') and 'jaxlib' in row.get('versions', {}) for row in rows)
+    return Origin(jaxlib, commits, any(_load(row) >= _BUSY for row in rows), is_partial)
 
 
 def _load(row: Mapping[str, Any]) -> float:
@@ -60,22 +63,32 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
     sentences = []
     for release in sorted(frozenset().union(*(origin.excluded for origin in origins.values()))):
         some = [path for path, origin in origins.items() if release in origin.excluded]
-        sentences.append(f'{_subject(some, len(origins))} measured with jaxlib {release}, which {UNUSABLE[release]}.')
+        sentences.append(f'{_subject(some, origins)} measured with jaxlib {release}, which {UNUSABLE[release]}.')
     if some := [path for path, origin in origins.items() if origin.is_modified]:
-        sentences.append(f'{_subject(some, len(origins))} measured with uncommitted changes.')
+        sentences.append(f'{_subject(some, origins)} measured with uncommitted changes.')
+    if some := [path for path, origin in origins.items() if origin.is_partial]:
+        sentences.append(f'{_subject(some, origins)} partly recorded without versions.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
-        sentences.append(f'{_subject(some, len(origins))} timed while other programs ran.')
+        sentences.append(f'{_subject(some, origins)} timed while other programs ran.')
     return f'Note: {" ".join(sentences)}' if sentences else ''
 
 
-def _subject(some: list[pathlib.Path], total: int) -> str:
-    """Returns the names or the number of some of the results, with the verb: `All results were`."""
+def _subject(some: list[pathlib.Path], shown: Collection[pathlib.Path]) -> str:
+    """Returns the names or the number of some of the results that a table shows, with the verb: `All results were`."""
+    total = len(shown)
     if len(some) == total:
         return 'All results were' if total > 1 else 'The result was'
-    *others, last = (f'`{path.stem}`' for path in some)
+    *others, last = (f'`{_name(path, shown)}`' for path in some)
     names = ' and '.join(filter(None, (', '.join(others), last)))
     subject = names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
     return f'{subject} {"were" if len(some) > 1 else "was"}'
+
+
+def _name(path: pathlib.Path, shown: Collection[pathlib.Path]) -> str:
+    """Returns the name of a result, with as many of its folders as distinguish it from the others."""
+    endings = ((path.with_suffix('').parts[-n:], n) for n in range(1, len(path.parts)))
+    alike = ((end, sum(other.with_suffix('').parts[-n:] == end for other in shown)) for end, n in endings)
+    return '/'.join(next((end for end, number in alike if number == 1), path.with_suffix('').parts))
 
 
 def _records(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments import audit, points, results, study
+from experiments import audit, origins, points, results, study
 from experiments.points import Mixture, Point, Program
 from experiments.sources import of_runs
 from nplm_jax.config import settings as config_lib
@@ -35,6 +35,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[1]
+_COST = 'processor_seconds', 'process_seconds', 'load'  # of the process that trained an entire run
 _SAVING = 60  # training is asked to stop this many seconds before --until
 
 
@@ -118,11 +119,24 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
         return read_json(output)
     found = launch(point.words(runs), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
-    found = {**found, 'settings': changed}
+    found = {**_cost_before(point, found), **found, 'settings': changed}
     if needed:
         taught = sum(other['seconds'] for other in needed)
         found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught, 'trained': of_runs(needed)}
     return found
+
+
+def _cost_before(point: Point, found: dict[str, Any]) -> dict[str, Any]:
+    """Returns the cost in the committed result of a point if that is the result of the same run; otherwise nothing."""
+    before = read_json(point.result) if point.result.exists() else {}
+    is_same = all(before.get(key) == found.get(key) for key in ('commit', 'perplexity'))
+    return {key: before[key] for key in _COST if is_same and key in before}
+
+
+def _faults_of_finished(point: Point, runs: pathlib.Path) -> list[str]:
+    """Returns the reasons why `experiments.audit` rejects the run of a point that ended earlier, if there is one."""
+    path = runs / point.name / 'results.json'
+    return audit.faults({path: origins.of(read_json(path))})[path] if path.exists() else []
 
 
 def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
@@ -153,6 +167,11 @@ def measure(flags: study.Flags) -> None:
     runs, failed = expand('--runs', flags.runs), 0
     for number, point in enumerate(left, start=1):
         print(f'{number} of {len(left)}: {point.name}, {point.result.stem}', flush=True)
+        if point.result.exists() and (faults := _faults_of_finished(point, runs)):
+            again = f'{runs / point.name}: is the rejected run ({", ".join(faults)}); delete it to train it again'
+            print(again, file=sys.stderr)
+            failed += 1
+            continue
         try:
             results.write(point.result, train(point, runs, flags.until))
         except TimeoutError as stop:

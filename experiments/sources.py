@@ -14,8 +14,14 @@ def of_module(module: str) -> dict[str, Any]:
 
 
 def of_runs(recorded: Iterable[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
-    """Returns the name, commit and versions in the results of runs, to record them in a result that depends on them.
+    """Returns the origins of the results of runs, to record them in a result that depends on them.
 
-    A note or an audit then also finds runs that were trained with an excluded jaxlib or with uncommitted changes.
+    A note or an audit then also finds runs that were trained with an excluded jaxlib, with uncommitted changes or while
+    other programs ran, or whose versions are unknown.
     """
-    return [{key: found[key] for key in ('name', 'commit', 'versions') if key in found} for found in recorded if found]
+    keys = 'name', 'seed', 'commit', 'load'
+    return [
+        {**{key: found[key] for key in keys if key in found}, 'versions': found.get('versions', {})}
+        for found in recorded
+        if found
+    ]

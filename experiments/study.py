@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -193,14 +192,6 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
     if has_table:
         parser.add_switch('--show', 'print the table of the committed results without measuring anything')
     return parser
-
-
-def counts(text: str) -> list[int]:
-    """Parses comma-separated positive integers, such as 5,500. Raises ArgumentTypeError for other texts."""
-    words = text.split(',')
-    if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
-        raise argparse.ArgumentTypeError('must be positive integers separated by commas')
-    return [int(word) for word in words]
 
 
 def shown(show: Callable[[Flags], str], flags: Flags) -> str:

@@ -3,10 +3,11 @@
     python -m tools.tables                        all pages
     python -m tools.tables experiments/paper      pages whose path begins with this
 
-A printed table replaces the table of the page with the same header and mostly the same row names. A note on the results
+A printed table replaces the table of the page with the same header and the most similar row names. A note on results
 replaces the note after the last table. tests/unit/tables_test.py compares pages and results.
 """
 
+import collections
 import pathlib
 import re
 import subprocess
@@ -22,20 +23,13 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
     'experiments/paper/versions/README.md': ['.table'],
     'experiments/paper/section5/trees.md': ['.trees'],
     'experiments/paper/section5/energy.md': ['.energy'],
-    'experiments/paper/generalization/README.md': ['.study --show'],
+    'experiments/paper/generalization/README.md': ['.study --show', '.study --show --counts'],
     'experiments/paper/parallel/README.md': ['.table'],
     'experiments/paper/section5/new_words.md': ['.new_words --show'],
-    'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary --show'],
     'experiments/paper/section5/priors.md': ['.priors --show'],
-    'experiments/paper/section5/senses.md': ['.senses --show', '.senses --show --words'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
-    'experiments/beyond/frontier/README.md': [
-        '.table',
-        '.table --seeds',
-        '.minutes --show',
-        '.torch_recipes --show',
-    ],
+    'experiments/beyond/frontier/README.md': ['.table', '.table --seeds', '.minutes --show'],
     'experiments/beyond/lineage/README.md': ['.table'],
     'experiments/beyond/wikitext2/README.md': ['.table'],
     'experiments/beyond/tokens/README.md': ['.table', '.table --reading'],
@@ -48,7 +42,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.preparation --tokens=pieces',
         '.training',
         '.ngrams',
-        '.cold',
     ],
     'experiments/cost/accelerator/README.md': [
         '.compile --show --rows=mlp1,default,mlp10 --topologies=v5e-2x2,v5e-16x16,H100,H100-8',
@@ -60,7 +53,6 @@ SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of
         '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.evaluation --show',
-        '.scaling --show',
         '.queries --show',
     ],
     'tools/soak/README.md': ['.soak'],
@@ -81,12 +73,12 @@ def update(page: str, printed: str) -> str:
     """
     end = 0
     for table in _TABLE.findall(printed + '\n'):
-        header, *names = map(_cells, table.splitlines())
+        header = _cells(table.splitlines()[0])
         found = [match for match in _TABLE.finditer(page) if _cells(match[0].splitlines()[0]) == header]
         if not found:
             raise ValueError(f'no table with the header {" | ".join(header)}')
         later = [match for match in found if match.start() >= end]  # a study prints its tables in the order of the page
-        old = max(later or found, key=lambda match: _overlap(match[0], names))
+        old = max(later or found, key=lambda match: _overlap(match[0], table))
         page = page[: old.start()] + table.rstrip() + '\n' + page[old.end() :]
         end = old.start() + len(table.rstrip()) + 1
     note = next((part.strip() for part in printed.split('\n\n') if _NOTE.match(part)), '')
@@ -108,9 +100,10 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip('|').split('|')]
 
 
-def _overlap(table: str, names: list[list[str]]) -> int:
-    rows = {_cells(line)[0] for line in table.splitlines()}
-    return sum(cells[0] in rows for cells in names)
+def _overlap(table: str, other: str) -> float:
+    """Returns the share of equal row names among the rows of two tables, between 0 and 1."""
+    names, others = (collections.Counter(_cells(line)[0] for line in each.splitlines()[2:]) for each in (table, other))
+    return (names & others).total() / max(1, (names | others).total())
 
 
 if __name__ == '__main__':

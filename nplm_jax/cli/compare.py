@@ -83,7 +83,7 @@ def main(flags: argparse.Namespace) -> None:
 
 def _advise(runs: Sequence[Run]) -> str:
     """Returns advice on comparing runs with different tokens; '' if all runs have the same tokens."""
-    if len({run.values['corpus.tokens'] for run in runs}) < 2:
+    if not run_table.differ_in_tokens(runs):
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
         return ', nor are bits per byte, because the test texts or samples differ or a digest is missing'

@@ -46,12 +46,12 @@ def define(parser: Parser) -> None:
     tokens = 'number of tokens to generate after the prompt; default: 100 if the tokens are not words'
     lengths.add_argument('--max_new_tokens', type=int, metavar='N', help=tokens)
     temperature = (
-        'sampling temperature, by which log-probabilities are divided; values below 1 favour likely words; default: 1'
+        'sampling temperature, the divisor of the log-probabilities; values below 1 favour likely words; default: 1'
     )
     parser.add_argument('--temperature', type=float, metavar='T', help=temperature)
     top_k = 'sample only from the K most likely words; default: all words'
     parser.add_argument('--top_k', type=int, metavar='K', help=top_k)
-    most_likely = 'sample only from the most likely words whose total probability reaches P; default: all words'
+    most_likely = 'sample only from the smallest set of words whose total probability is at least P; default: all words'
     parser.add_argument('--top_p', type=float, metavar='P', help=most_likely)
     searches = parser.add_mutually_exclusive_group()
     searches.add_argument(

@@ -64,7 +64,7 @@ class Launch:
 
     @property
     def scheduler_flags(self) -> list[str]:
-        """The flag with which the processes of a job use the same cluster as this process; may be empty."""
+        """The flag that connects the processes of a job to the cluster of this process; may be empty."""
         return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
 
 

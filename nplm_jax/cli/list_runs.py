@@ -30,7 +30,7 @@ def main(flags: argparse.Namespace) -> None:
         root.is_dir(),
         'DIR',
         flags.folder,
-        'does not exist; by default, runs are saved in runs/ below the folder in which training was started',
+        'does not exist; by default, training saves runs in the subfolder runs/ of the working directory',
     )
     runs, damaged = run_table.read_all(catalog.find(root))
     if flags.json:

@@ -13,9 +13,8 @@ from nplm_jax.reporting.shell import find_modules_here
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean, require_one_of
 
-CONTEXT = """If the run's corpus has paragraph marks, the context of each line, prompt or item is a <p>, which is not
-scored itself. If newlines are tokens (corpus.tokens=pieces, characters or bytes), the context is a newline.
-Otherwise, there is no context."""
+CONTEXT = """Each line, prompt or item is read after a context that is not scored: a <p> if the run's corpus has
+paragraph marks, a newline if newlines are tokens (corpus.tokens=pieces, characters or bytes), and otherwise nothing."""
 TEXT_START = f"""{CONTEXT}
 Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless newlines are tokens."""
 
@@ -70,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_plugins(self) -> None:
         """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
-        what = 'modules from which plug-ins of the runs may be imported, such as my_models,my_tokens'
+        what = 'modules that may be imported for the plug-ins of the runs, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
@@ -91,9 +90,8 @@ class Parser(argparse.ArgumentParser):
     def add_tokens(self) -> None:
         """Adds --tokens."""
         kinds = (
-            'how to split text into words: words also separates punctuation; whitespace splits only at whitespace, for '
-            'tokenized text; default: as in the corpus of the first run, with punctuation separated if the vocabulary '
-            'requires it'
+            'how to split text into words: words (also splits off punctuation) | whitespace (for tokenized text); '
+            'default: as for the corpus of the first run, with punctuation split off if the vocabulary requires it'
         )
         self.add_argument('--tokens', choices=('words', 'whitespace'), default='', help=kinds)
 

@@ -7,7 +7,7 @@ r"""Scores a text word by word and prints the same columns as KenLM's `query`.
     nplm score runs/NAME --format=sota_lm < text
     nplm score lm.arpa --end < text
 
-Reads at most 256 MB of text from stdin. For each line, prints one field `word=id length log10p` per word, separated by
+Reads at most 256 MiB of text from stdin. For each line, prints one field `word=id length log10p` per word, separated by
 tabs, followed by the total and the number of words outside the vocabulary (OOV). Unknown words have id 0 and are scored
 as <rare>. `length` is the length of the n-gram that predicts the word; back-off models use the longest n-gram that they
 contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, they also give the
@@ -15,13 +15,13 @@ perplexity per word and the bits per character and per byte, which are comparabl
 --summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets its
 weights. Use `nplm rescore` to re-rank n-best lists.
 
-RUN may also be an ARPA file, optionally compressed. The scores then equal KenLM's scores. As in KenLM, a log10
-probability of -99 is an ordinary number, and if the file lacks <unk>, its log10 probability is -100. With --end, the
-end of a line is scored as `</s>`.
+RUN may also be an ARPA file, optionally compressed. Its scores equal KenLM's. As in KenLM, a log10 probability of -99
+is an ordinary value, and <unk> has a log10 probability of -100 if the file lacks it. With --end, the end of a line is
+scored as `</s>`.
 
-Text is split into words in the same way as the corpus of the first run. If that corpus was already tokenized, like
-Brown, and the vocabulary requires it, punctuation is split off. Use --tokens=whitespace for tokenized text. <s>, </s>,
-<p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
+Text is split into words like the corpus of the first run. Punctuation is also split off if that corpus was already
+tokenized, like Brown, and the vocabulary requires it. Use --tokens=whitespace for tokenized text. <s>, </s>, <p> and
+<text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
 
 --open also scores words outside the vocabulary. The probability of an unknown word is P(<rare>) times the probability
 of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given text,
@@ -85,8 +85,8 @@ def define(parser: Parser) -> None:
     parser.add_switch('--open', 'score unknown words with the spelling model trained by `nplm spell RUN`')
     parser.add_switch('--end', 'also score the end of each line')
     form = (
-        "output format: kenlm prints the columns of KenLM's query, followed by the summary of nplm; query prints "
-        "exactly the format of KenLM's query; sota_lm prints one probability per word and line end"
+        "output format: kenlm (the columns of KenLM's query, then the summary of nplm) | query (exactly the format of "
+        "KenLM's query) | sota_lm (one probability per word and line end)"
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()
@@ -113,7 +113,7 @@ def main(flags: argparse.Namespace) -> None:
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print(
-                '--stream: the text is scored on this machine, because a model with a state cannot score it in parts',
+                '--stream: the text is scored on this machine, because a stateful model cannot score it in parts',
                 file=sys.stderr,
             )
         models = models.on_cluster(flags.runs) if flags.scheduler else models

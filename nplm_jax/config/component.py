@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-# Entries of a field's metadata. A key has a meaning, a default, and a condition under which it exists. A field may hold
-# a kind of component, or be set only by code. A key for a file lists the values that do not name a file.
+# Entries of a field's metadata: the meaning of a key, its default and the condition under which it exists; the kind of
+# the component in the field; whether only code sets the field; and the values of a file key that do not name a file.
 MEANING, DEFAULT, NEEDS, KIND, INTERNAL, FILE = 'meaning', 'default', 'needs', 'kind', 'internal', 'file'
-Needs = Callable[[Any, Any], bool]  # takes the section and the settings, both partly built
+Needs = Callable[[Any, Any], bool]  # arguments: the section and the settings, both partly built
 
 
 class Check(NamedTuple):
@@ -79,9 +79,9 @@ def key(
         default: The default.
         meaning: The description of the key, shown by `--print_config`.
         needs: The condition under which a run has the key; None if every run has it.
-        by_hand: The default of a component that is constructed in code rather than from a config, if it differs.
-        file_unless: For a key of an output layer that names a file, the values that do not name a file. A run keeps a
-            copy of the file.
+        by_hand: The default for components constructed in code rather than from a config, if different.
+        file_unless: For a key of an output layer that may name a file, the values that do not. A run keeps a copy of
+            the file.
     """
     of_code = default if by_hand is dataclasses.MISSING else by_hand
     metadata = {MEANING: meaning, DEFAULT: default, NEEDS: needs, FILE: file_unless}

@@ -22,7 +22,7 @@ def kind_of(word: str) -> str:
     """Returns the key that chooses a component, such as `model.family` for `lstm`; '' if there is no such component.
 
     Raises:
-        BadInput: The word is the import path of a plug-in that cannot be imported or is not of any kind.
+        BadInput: The word is the import path of a plug-in that cannot be imported or is not a component.
     """
     if plugins.is_file(word):
         return 'corpus.tokens'
@@ -81,7 +81,7 @@ def components_among(config: ConfigDict, words: str) -> dict[str, str]:
 
 
 def with_components(config: ConfigDict, components: dict[str, str]) -> ConfigDict:
-    """Returns a config in which some components are replaced.
+    """Returns a config with some components replaced.
 
     Args:
         config: The config of a preset.

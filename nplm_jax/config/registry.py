@@ -1,7 +1,7 @@
 """Registry of components, which maps names such as `lstm` or `adam` to import paths.
 
-To add a component, write a module and add a line to KINDS. The name of a plug-in, which is a component outside this
-package, is its import path. This module does not import JAX; `component_class` imports the component's module.
+To add a component, write a module and add a line to KINDS. Plug-ins, which are components outside this package, are
+named by their import paths. This module does not import JAX; `component_class` imports the component's module.
 """
 
 import functools
@@ -58,7 +58,7 @@ NGRAM_MODELS = {
 KINDS = {  # by the key that chooses the component; its other keys are in the same section
     'model.family': Kind(
         'nplm',
-        'network, or count-based model (maximum_likelihood and all that follow)',
+        'network, or count-based model (maximum_likelihood and all after it)',
         'nplm_jax.models.body:Body',
         NETWORKS | NGRAM_MODELS,
     ),

@@ -1,7 +1,6 @@
 """Config sections that do not belong to a component: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
 
 import dataclasses
-import math
 from typing import Annotated, Any, Literal
 
 from nplm_jax.config.checked_fields import Options
@@ -13,15 +12,15 @@ from nplm_jax.utils.errors import require
 SplitSize = Annotated[
     float,
     Check(
-        'must be a fraction of the stream (between 0 and 1) or a number of words (at least 2)',
-        lambda value: 0 < value < 1 or (value >= 2 and math.isfinite(value)),
+        'must be a fraction of the stream (between 0 and 1) or a whole number of words (at least 2)',
+        lambda value: 0 < value < 1 or (value >= 2 and float(value).is_integer()),
     ),
 ]
 SplitSizeOrRest = Annotated[
     float,
     Check(
-        'must be 0 (the rest of the stream), a fraction (between 0 and 1) or a number of words (at least 2)',
-        lambda value: 0 <= value < 1 or (value >= 2 and math.isfinite(value)),
+        'must be 0 (the rest of the stream), a fraction (between 0 and 1) or a whole number of words (at least 2)',
+        lambda value: 0 <= value < 1 or (value >= 2 and float(value).is_integer()),
     ),
 ]
 NumDevices = Annotated[
@@ -68,8 +67,8 @@ class CorpusSettings:
     )
     path: str = key(
         '',
-        'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news and wikitext2: '
-        'the folder that contains the corpus',
+        'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news, wikitext2 and '
+        'wikitext103: the folder of the corpus; for wikitext103 also its archive',
     )
     valid_path: str = key(
         '',
@@ -108,8 +107,8 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        'words that are counted to build the vocabulary: all (the whole corpus) | train (the training set); the '
-        'figures in the paper are consistent with all',
+        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the figures in '
+        'the paper are consistent with all',
         _counts_words,
     )
     train: SplitSize = key(
@@ -147,13 +146,13 @@ class TrainSettings:
     batch_size: Count = key(128, 'number of words per update; the paper uses 1')
     accumulate: Count = key(
         1,
-        'number of micro-batches into which each batch is divided; they are processed sequentially to save memory, '
-        'which does not change the update',
+        'number of microbatches per batch; processing them one after another saves memory and does not change the '
+        'update',
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay rate, per update, of a running average of the parameters, which replaces the parameters of the trained '
-        'model; the average starts as a plain mean; 1 means a plain mean throughout; 0 means no average',
+        'decay rate per update of the running average of the parameters that the trained model uses; the average '
+        'starts as a plain mean; 1 means a plain mean throughout; 0 means no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
     suffix_smoothing: NonNegative = key(
@@ -226,7 +225,7 @@ class ParallelSettings:
         'is divided among all parallel.data * parallel.model devices',
     )
     mode: Literal['shard_map', 'pmap'] = key(
-        'shard_map', 'JAX transformation that runs the devices in parallel: shard_map | pmap (divides only the batch)'
+        'shard_map', 'JAX transformation for parallel training: shard_map | pmap (divides only the batch)'
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Run settings: conversion between configs and the dataclasses of sections and components.
 
-The defaults are the best network of the paper's kind on Brown that trains in about ten minutes on 2 CPU cores.
+By default, a run trains the best network with the paper's architecture that needs about ten minutes for Brown on 2 CPU
+cores.
 """
 
 import contextlib
@@ -62,16 +63,16 @@ def settle(
 ) -> Settings:
     """Applies changes to the values of a config and builds the settings.
 
-    If the model or the output layer is replaced, keys keep their values if the old and the new component have them with
-    the same default; an example is the number of features. A new optimizer starts from its own defaults, because
-    learning rates and decays do not transfer. If a tokenizer or a schedule is replaced, all keys of its section are
-    kept, because another component shares the section.
+    If the model or the output layer is replaced, a key such as the number of features keeps its value, provided that
+    both components have the key with the same default. A new optimizer starts from its own defaults, because learning
+    rates and decays do not transfer. If a tokenizer or a schedule is replaced, all keys of its section are kept,
+    because another component shares the section.
 
     Args:
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
-        given: The keys that the user changed, all of which the run must have; by default, the keys of `changes`. Other
-            keys that the run does not have are dropped.
+        given: The keys that the user changed; by default, the keys of `changes`. The run must have all of these keys.
+            Other keys that it does not have are dropped.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:

@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     Attributes:
         ids_SxL: The L = `Layout.lookback` + T input tokens of each stream in reading order, int32.
         targets_SxT: The token that follows each of the last T input tokens, int32.
-        streams_S: The index of each stream, int32, from which its random keys are derived.
+        streams_S: The index of each stream, int32, used to derive its random keys.
         starts_SxL: Whether each token begins a line. Contexts do not extend across the start of a line. None if the
             text is read as one stream.
         extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;

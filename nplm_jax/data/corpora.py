@@ -80,7 +80,7 @@ def check_settings(settings: CorpusSettings) -> None:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
-    if settings.name in (*_WITH_EOS, 'sentences'):
+    if settings.name in (*_WITH_EOS, 'sentences') or settings.valid_path:
         check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
@@ -145,8 +145,14 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 
 
 def find_sources(settings: CorpusSettings) -> list[TextSource]:
-    """Returns the sources of a corpus: a single text, or the training, validation and test texts."""
+    """Returns the sources of a corpus: a single text, or the training, validation and test texts.
+
+    Raises:
+        BadInput: A text is missing, or a split size is set for a corpus that has its own splits.
+    """
     sources = _reader(settings).sources(settings)
+    if len(sources) > 1:
+        check_default_sizes(settings)
     if not settings.tokenizer.is_lossless:
         return sources
     if len(sources) == 1 and settings.name != 'sentences':

@@ -61,7 +61,8 @@ class Dataset(Splits):
         sizes: The size of each split; empty if the tokens do not reproduce the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` follows each paragraph instead of preceding it, without `<text>`; see `ngram.lines`.
+        by_lines: Whether `<p>` follows each paragraph instead of preceding it, and `<text>` is omitted; see
+            `ngram.lines`.
     """
 
     tokens_T: np.ndarray

@@ -62,7 +62,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
     """Returns the tokenized words of files from the cache; creates the cache entry if it is missing or outdated.
 
     The entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. It is valid only for the same
-    code, choices and file contents (SHA-256). The entry of an interrupted preparation is not used.
+    code, choices and file contents (SHA-256). Entries left by an interrupted preparation are not used.
 
     Args:
         choices: The settings and paths. The words depend only on these choices, the code and the file contents.
@@ -165,7 +165,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Creates a folder and locks it within the block, which may remove the folder. Waits for other processes first.
+    """Locks a folder within the block, which may remove the folder. First creates it and waits for other processes.
 
     If the process dies, the operating system releases the lock.
 

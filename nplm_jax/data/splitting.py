@@ -16,10 +16,10 @@ from nplm_jax.utils.errors import BadInput, require
 
 
 def check_default_sizes(settings: CorpusSettings) -> None:
-    """Raises BadInput if a split size is set for a published corpus that has its own splits."""
+    """Raises BadInput if a split size is set for a corpus that has its own splits."""
     for key in ('train', 'valid', 'test'):
         value, default = getattr(settings, key), getattr(CorpusSettings, key)
-        allowed = f'must be {default:g} (the default), because corpus.name={settings.name} has predefined splits'
+        allowed = f'must be {default:g} (the default), because the corpus has its own splits'
         require(value == default, f'corpus.{key}', value, allowed)
 
 
@@ -33,7 +33,7 @@ def split_stream(
         lengths: The number of words in each part.
         settings: The `corpus.*` settings.
         has_lines: Whether each line is a paragraph; if so, each span ends at the end of a line.
-        keeps_all: Whether to keep all words rather than `corpus.words` of them.
+        keeps_all: Whether to keep all words rather than only `corpus.words` words.
 
     Returns:
         The stream of kept words, and its three spans.

@@ -27,9 +27,9 @@ def make_sharding(
         batch_size: Examples per update.
         num_streams: Streams per update; equal to `batch_size` for window models.
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
-        devices: The devices (default: `jax.devices()`). They may be descriptions of absent devices, for which programs
-            can be compiled; see `experiments/cost/accelerator`.
-        num_microbatches: Microbatches per update (`train.accumulate`), each of which the devices share.
+        devices: The devices (default: `jax.devices()`). Descriptions of absent devices suffice to compile programs; see
+            `experiments/cost/accelerator`.
+        num_microbatches: Microbatches per update (`train.accumulate`). The devices share each microbatch.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.

@@ -33,7 +33,7 @@ _ITEMS = 4  # items per task of `Job.map`
 
 
 class Job:
-    """A sequence of stages, each of which runs tasks in parallel and can read the results of earlier stages.
+    """A sequence of stages. Each stage runs tasks in parallel and can read the results of earlier stages.
 
     Attributes:
         folder: The folder of the results.

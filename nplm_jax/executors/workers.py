@@ -19,7 +19,7 @@ class Workers(Protocol):
 
     @property
     def are_remote(self) -> bool:
-        """Whether the workers share only files with this process, so tasks must take and return paths."""
+        """Whether the workers and this process share only files. If so, tasks must take and return paths."""
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:

@@ -56,7 +56,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
 def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
     """Decodes sequences and replaces each rare-word symbol with a sampled spelling.
 
-    The spellings in a sequence depend only on the seed and on the index of the sequence.
+    The spellings in a sequence depend only on the seed, on the index of the sequence and on T.
 
     Args:
         spelling: The distribution over out-of-vocabulary words.

@@ -113,7 +113,7 @@ class Body(Component, abc.ABC):
     def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
         """Computes the features that the output matrices multiply.
 
-        A body that supports `corpus.context=line` takes another argument, `starts_SxL` (see `Batch.starts_SxL`), and
+        A body that supports `corpus.context=line` also takes the argument `starts_SxL` (see `Batch.starts_SxL`) and
         ignores all tokens before the current line. A window replaces these tokens with the first token of the line (see
         `windows`). A stateful body resets its state at the start of each line.
 

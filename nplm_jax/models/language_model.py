@@ -32,7 +32,7 @@ class LanguageModel(abc.ABC):
 
     Attributes:
         n: The order. Each word is predicted from the n - 1 previous words, or from all previous words if n is None.
-        vocabulary_size: V; None if unknown, in which case the range of ids is not checked.
+        vocabulary_size: V; None if unknown, which disables checks of the range of ids.
         vocabulary: The vocabulary of a loaded model (`LoadedModel.model`); None for other models. Mixtures require
             equal vocabularies.
     """

@@ -39,7 +39,7 @@ class Qrnn(Recurrent):
         return params
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """See `Body.output_keys`. The key of `Recurrent.output_keys` equals `fold_in(key, 1)`, the key of W'."""
+        """See `Body.output_keys`. Avoids the key of `Recurrent.output_keys`, because W' uses it."""
         return Body.output_keys(self, key)
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:

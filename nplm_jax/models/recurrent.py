@@ -37,8 +37,8 @@ class Recurrent(StreamBody):
     """A multi-layer recurrent network with optional regularization, trained by truncated back-propagation through time.
 
     Dropout applies to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
-    Subclasses define `advance` or `read`. They also define `init_cell` if a layer has other parameters than the Flax
-    cell `cell_class`.
+    Subclasses define `advance` or `read`. They also define `init_cell` if a layer does not have the parameters of the
+    Flax cell `cell_class`.
 
     Attributes:
         cell_class: The Flax cell that defines the parameters.

@@ -28,7 +28,7 @@ class StreamBody(Body):
     Attributes:
         activations: The dtype of recurrent-layer inputs and of the largest arrays inside layers in training. Sums,
             states and the features for the output layer stay float32.
-        bptt_length: The number of words per stream in an update, to which back-propagation through time is truncated.
+        bptt_length: The number of words per stream in an update, the length of truncated back-propagation through time.
     """
 
     m: Count = key(100, 'number of features per word')

@@ -38,7 +38,8 @@ def prune(
     """Removes the n-grams whose removal increases the perplexity by less than a threshold.
 
     Each n-gram is evaluated as if it were the only one removed. Higher orders are pruned first. An n-gram is kept if it
-    is a prefix or suffix of a longer kept n-gram. The probabilities still sum to one.
+    is a prefix or suffix of a longer kept n-gram. The sum of the probabilities after a context remains the same:
+    one, up to the rounding of the numbers in a file.
 
     Args:
         model: A model whose probabilities sum to one.
@@ -54,25 +55,30 @@ def prune(
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
     for k in range(2, model.n + 1):
         suffixes.append(suffix_nodes(table, k, suffixes[-1], scratch))
+    excesses: list[np.ndarray] = []  # by which the probabilities after each context exceed one, highest order first
     is_kept = [np.ones(table.size(1), bool), *(np.zeros(table.size(k), bool) for k in range(2, model.n + 1))]
     for k in range(model.n, 1, -1):
+        writer = scratch.writer(np.float64)
         for block in table.blocks(k, scratch.block):
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
             problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
+            writer.append(excess)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
             kept = is_kept[k - 1][block.nodes]
             is_kept[k - 2][block.contexts] |= block.sum_by_context(kept) > 0
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
+        excesses.append(writer.finish())
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
         problem = f'must be smaller, because this value removes all n-grams of order {k}'
         require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
-    return normalize(smaller.table, smaller.log_p, scratch)
+    excesses = [excess[kept] for excess, kept in zip(excesses[::-1], is_kept)]
+    return normalize(smaller.table, smaller.log_p, scratch, excesses)
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:

@@ -17,13 +17,17 @@ from nplm_jax.ngram.scratch import Scratch, blocks
 _ROUNDING = 1e-12  # error of a sum of probabilities
 
 
-def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> BackoffModel:
+def normalize(
+    table: NgramTable, log_p: Sequence[Values], scratch: Scratch, excesses: Sequence[np.ndarray] = ()
+) -> BackoffModel:
     """Computes back-off weights such that the probabilities sum to one after every context.
 
     Args:
         table: The n-grams.
         log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
         scratch: Allocates the arrays.
+        excesses: The amount by which the probabilities after each context exceed one, for orders 2 and above; 0 by
+            default. Rounded probabilities of a file may leave no mass to other words although the back-off weight does.
 
     Returns:
         The model.
@@ -33,7 +37,8 @@ def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> B
         suffixes, writer = suffix_nodes(table, k, suffixes, scratch), scratch.writer(np.float64)
         for block in table.blocks(k, scratch.block):
             unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(model, k, block.nodes, suffixes[block.nodes])))
-            writer.append(log_backoff(leftover_mass(block, log_p[k - 1]), unseen))
+            excess = excesses[k - 2][block.contexts] if excesses else 0
+            writer.append(log_backoff(leftover_mass(block, log_p[k - 1]) + excess, unseen))
         model = BackoffModel(table, [*model.log_p, log_p[k - 1]], [*model.log_b, writer.finish()])
         release(table.keys[k - 1], suffixes, *log_p[k - 2 : k])
     return model

@@ -137,7 +137,7 @@ class OutputLayer(Component, abc.ABC):
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
         """Returns constant arrays that the loss reads in every update (`Batch.extras`), or None.
 
-        For example, a sampled loss reads the distribution from which it samples words.
+        For example, a sampled loss reads its sampling distribution.
 
         Args:
             train_T: The training words in reading order, int32.

@@ -55,8 +55,8 @@ class Softmax(OutputLayer):
     )
     teacher: str = key(
         '',
-        'for full and sampled: folders, separated by commas, of finished runs of networks with the same vocabulary; '
-        'the network also learns the mean of their distributions',
+        'for full and sampled: teachers, as comma-separated folders of finished networks with the same vocabulary; '
+        "the network also learns the mean of the teachers' distributions",
     )
     teacher_weight: Annotated[float, between(0, 1)] = key(
         TEACHER_WEIGHT,

@@ -35,10 +35,8 @@ class TwoLevelSoftmax(ExactSparseLayer):
         vocabulary_size: V. Arrays padded for a mesh have more rows.
     """
 
-    num_shortlist: CountOrZero = key(1000, 'number of the most frequent words, each of which forms its own class')
-    classes: Count = key(
-        500, 'maximum number of classes of the other words, which are divided into classes of equal size'
-    )
+    num_shortlist: CountOrZero = key(1000, 'number of most frequent words; each forms its own class')
+    classes: Count = key(500, 'maximum number of classes into which the other words are divided evenly')
     vocabulary_size: int = internal(0)
     tables = Tables(others=(CLASSES,))
 

@@ -39,9 +39,6 @@ def make(run: Run, hugging_face: bool = False) -> str:
         hugging_face: Whether the card is for a folder written by `nplm export --to=hf`, instead of a packed model.
     """
     settings, results = run.settings, run.results or {}
-    model, data = settings.model, corpora.describe(settings.corpus)
-    if settings.corpus.words:
-        data += f' Only its first {settings.corpus.words:,} words were used (`corpus.words`).'
     numbers = {} if run.imported else results.get('perplexity', {})
     flags = ' '.join(['', *plugins.flags(plugin_modules(settings, LOADED_PLUGINS))])
     file = f'{settings.name}.nplm'
@@ -49,15 +46,18 @@ def make(run: Run, hugging_face: bool = False) -> str:
     parts = [
         _metadata(run, numbers),
         f'# {settings.name}',
-        f'A language model of the family `{model.name}` with {results.get("vocabulary", 0):,} '
-        f'{_unit(run)}, trained by nplm-jax, a JAX implementation of Bengio et al. (JMLR 3, 2003) and its successors.',
+        f'A language model of the family `{settings.model.name}` with {results.get("vocabulary", 0):,} '
+        f'{_unit(run)}, {"imported" if run.imported else "trained"} by nplm-jax, a JAX implementation of Bengio et al. '
+        '(JMLR 3, 2003) and its successors.',
         f'## Use\n\n{how}',
-        f'## Training data\n\n{data} Tokens: {_sizes(results)}.',
+        f'## Training data\n\n{_data(run)}',
     ]
     if numbers:
         sentences = ' '.join([*notes(results, settings.corpus), _denominators(results)])
         parts.append(f'## Results\n\n{perplexity_table(results, settings.paper)}\n\n{sentences}')
-    parts += [f'## Training\n\n{_training(run)}', f'## Intended use and limitations\n\n{_limitations(run)}']
+    if not run.imported:
+        parts.append(f'## Training\n\n{_training(run)}')
+    parts.append(f'## Intended use and limitations\n\n{_limitations(run)}')
     return '\n\n'.join(parts) + '\n'
 
 
@@ -67,7 +67,7 @@ def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
         'library_name': 'nplm-jax',
         'pipeline_tag': 'text-generation',
         'tags': ['language-model', 'jax', run.values['model.family']],
-        'datasets': [run.values['corpus.name']],
+        **({} if run.imported else {'datasets': [run.values['corpus.name']]}),
     }
     if numbers.get('test') is not None:
         name = f'test perplexity per {_unit(run)[:-1]}'
@@ -84,10 +84,14 @@ def _unit(run: Run) -> str:
     return 'words' if isinstance(run.settings.corpus.tokenizer, WordTokenizer) else 'tokens'
 
 
-def _sizes(results: Mapping[str, Any]) -> str:
-    names = ('training', 'validation', 'test')
-    counts = [f'{count:,} for {name}' for name, count in zip(names, results.get('words', {}).values())]
-    return ', '.join(counts) if counts else 'not recorded'
+def _data(run: Run) -> str:
+    """Describes the training text."""
+    if run.imported:
+        return 'The model was imported from an ARPA file, which does not name its training text.'
+    corpus, counts = run.settings.corpus, (run.results or {}).get('words', {})
+    words = f' Only its first {corpus.words:,} words were used (`corpus.words`).' if corpus.words else ''
+    sizes = ', '.join(f'{n:,} for {name}' for name, n in zip(('training', 'validation', 'test'), counts.values()))
+    return f'{corpora.describe(corpus)}{words} Tokens: {sizes or "not recorded"}.'
 
 
 def _denominators(results: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ _OPTIONAL: Mapping[str, Schema] = {
     **dict.fromkeys(('vocabulary', 'parameters', 'evaluated_train_words', 'calibration_words'), (int,)),
     'words': {ANY_KEY: (int,)},
     'versions': {ANY_KEY: (str,)},
-    'sizes': {ANY_KEY: {ANY_KEY: INFINITE}},
+    'sizes': {ANY_KEY: {ANY_KEY: (int,)}},
     'sample': {'words': dict.fromkeys(SPLITS[1:], (int,)), 'standard_error': _HELD_OUT},
     **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
 }
@@ -128,11 +128,11 @@ class Run:
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
         is_sampled = any((run.results or {}).get('sample') for run in (self, other))
         sizes = [(run.results or {}).get('sizes', {}).get('test', {}) for run in (self, other)]
-        words, num_bytes = ([size[key] or 0 for size in sizes if key in size] for key in ('words', 'utf8_bytes'))
+        words, num_bytes = ([size[key] for size in sizes if key in size] for key in ('words', 'utf8_bytes'))
         is_one_size = len({*words}) < 2 and max(num_bytes, default=0) <= 1.01 * min(num_bytes, default=0)
         return bool(digests[0]) and digests[0] == digests[1] and is_one_size and not is_sampled
 
-    @property
+    @functools.cached_property
     def _corpus(self) -> dict[str, Any]:
         """The content of corpus.json; empty if there is none."""
         try:

@@ -1,5 +1,6 @@
 """Tables and figures of several runs, for `nplm runs` and `nplm compare`."""
 
+import itertools
 import math
 import os
 import pathlib
@@ -74,6 +75,14 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
     return best
 
 
+def differ_in_tokens(runs: Sequence[Run]) -> bool:
+    """Returns whether the kinds of tokens differ, or the tokens of one test text that has no unknown words."""
+    if len({run.values['corpus.tokens'] for run in runs}) > 1:
+        return True
+    measured = [run for run in runs if run.bits_per_byte is not None]
+    return any(a.text != b.text and a.has_test_text_of(b) for a, b in itertools.combinations(measured, 2))
+
+
 def make(
     runs: Sequence[Run],
     names: Sequence[str],
@@ -96,7 +105,7 @@ def make(
     best = {
         split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'
     }  # training perplexities are not marked
-    if len({run.values['corpus.tokens'] for run in runs}) > 1:
+    if differ_in_tokens(runs):
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]
         texts = [

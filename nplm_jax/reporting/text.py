@@ -46,8 +46,12 @@ def null_to_inf(value: float | None) -> float:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Formats a Markdown table with padded columns; floats are rounded to one decimal place."""
-    cells = [header, *([f'{c:.1f}' if isinstance(c, float) else str(c) for c in row] for row in rows)]
+    r"""Formats a Markdown table with padded columns.
+
+    Floats are rounded to one decimal place. `|` becomes `\|`, and a newline becomes a space.
+    """
+    texts = [[f'{cell:.1f}' if isinstance(cell, float) else str(cell) for cell in row] for row in (header, *rows)]
+    cells = [[text.replace('|', r'\|').replace('\n', ' ') for text in row] for row in texts]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
     return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])

@@ -38,8 +38,8 @@ def load_config(file: str) -> ConfigDict:
 
     Args:
         file: The value of `--config`: the name of a config of this package or the path of a config file, optionally
-            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. If there is no file
-            `configs/brown.py`, this path stands for `brown`.
+            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. The path
+            `configs/brown.py` also selects `brown` if there is no such file.
 
     Returns:
         The config, with defaults for keys that the file does not set. Setting an unknown key raises an error.
@@ -73,7 +73,7 @@ def _is_of_config(error: AttributeError) -> bool:
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
     """Returns `get_config`; raises BadInput if it requires a preset and `file` names none, or vice versa."""
-    require(callable(get_config), '--config', file, 'the file must define get_config()')
+    require(callable(get_config), '--config', file, 'must define get_config()')
     _, colon, row = file.partition(':')
     problem = 'this config has no presets; omit the colon and the preset' if colon else 'must end in :PRESET'
     try:
@@ -99,7 +99,7 @@ def find_config(file: str) -> str:
     """Replaces the name of a config of this package by its path, and keeps the preset after the colon.
 
     Raises:
-        BadInput: There is no such config, or the file is not executed, because its name does not end in `.py`.
+        BadInput: There is no such config, or the name of the file does not end in `.py`.
     """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)

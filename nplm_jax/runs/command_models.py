@@ -103,7 +103,7 @@ class LoadedModels:
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def show(self, ids: Iterable[int]) -> list[str]:
-        """Returns words in the form in which they are displayed, given their ids."""
+        """Returns the display forms of words, given their ids."""
         return [self.vocabulary.shown[i] for i in ids]
 
     def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
@@ -150,7 +150,7 @@ class LoadedModels:
         return words
 
     def _unknown(self, words: Sequence[str]) -> list[str]:
-        """Returns the words that the models read as RARE, which may itself be written in a text."""
+        """Returns the words that the models read as RARE, including RARE itself if a text contains it."""
         return [word for word in words if self.vocabulary.ids.get(word, RARE_ID) == RARE_ID]
 
     def describe_unknown(self, words: Sequence[str]) -> str:
@@ -242,13 +242,9 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
         finished: Whether the runs must be finished. If False, a checkpoint suffices.
 
     Raises:
-        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights are invalid.
+        BadInput: `check_models` rejects the runs, the vocabularies or tokenizers differ, or the weights are invalid.
     """
-    if finished:
-        check_models(folders)
-    places = [catalog.expand_run(folder).resolve() for folder in folders]
-    repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
-    require(repeated is None, 'RUN', repeated, 'must not be given twice')
+    check_models(folders, finished)
     weights_1xM = read_weights(weights, folders)
 
     process.set_up_process()
@@ -263,9 +259,13 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     return LoadedModels(run_names(folders), settings, vocabulary, models, mixed, LineStart.of(vocabulary))
 
 
-def check_models(folders: Sequence[str]) -> None:
-    """Raises BadInput unless all models are finished runs, packed models or ARPA files."""
-    check_finished([folder for folder in folders if not _is_arpa(folder)])
+def check_models(folders: Sequence[str], finished: bool = True) -> None:
+    """Raises BadInput if a model is given twice or, if `finished`, is not a finished run, packed model or ARPA file."""
+    if finished:
+        check_finished([folder for folder in folders if not _is_arpa(folder)])
+    places = [catalog.expand_run(folder).resolve() for folder in folders]
+    repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
+    require(repeated is None, 'RUN', repeated, 'must not be given twice')
 
 
 def refuse_arpa(folders: Sequence[str], key: str) -> None:

@@ -107,7 +107,7 @@ def write_run(
         settings: The settings to write to config.json.
         vocabulary: The vocabulary.
         model: A count-based model.
-        path: The file from which the model was imported, to record in results.json.
+        path: The imported file, to record in results.json.
         command: The command line.
         files: Files to copy into the folder.
     """

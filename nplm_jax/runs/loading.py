@@ -53,7 +53,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
 
 def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
-    """Loads a run like `load`, but allows no plug-ins beyond those that are already allowed.
+    """Loads a run like `load`, but only with plug-ins that are already allowed.
 
     Args:
         folder: The run folder or the packed model.

@@ -95,7 +95,7 @@ class RemoteModel(LanguageModel):
     """
 
     def __init__(self, model: LanguageModel, source: Callable[[], Source]) -> None:
-        """Wraps a model. `source` is called lazily and returns the source from which workers load the model."""
+        """Wraps a model. `source` is called lazily and returns the information that workers need to load the model."""
         self.n, self._model, self._source = model.n, model, functools.cache(source)
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
 

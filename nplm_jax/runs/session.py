@@ -1,4 +1,4 @@
-"""Sessions, which hold the folder, corpus, training and results of a run while a process works on it."""
+"""Sessions: the folder, corpus, training and results of a run while a process works on it."""
 
 import contextlib
 import dataclasses

@@ -15,7 +15,7 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # maximum number of updates, from which the number of passes over the words is computed
+UPDATES = 20_000  # maximum number of updates, which determines the number of passes over the words
 # Settings of a small window network over characters that differ from the defaults.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
@@ -102,7 +102,7 @@ def train(
 def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
-    """Returns the settings and the character corpus with which `train` trains the spelling model.
+    """Returns the settings and the character corpus that `train` uses.
 
     Raises:
         BadInput: A key in `changes` is invalid, or the context of the character model is unlimited.

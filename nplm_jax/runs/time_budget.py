@@ -1,10 +1,10 @@
-"""Choice of a network for a text, a machine and a time budget, as required by `nplm train --minutes`.
+"""Choice of a network for a text, a machine and a time budget, for `nplm train --minutes`.
 
 The function `network(width, passes, words)` of a config file returns the config keys of the best known network for a
 width, a number of passes and a number of training words. The program times updates of networks of several widths and
-picks the widest network that fits into the time. A network fits if it can be trained on WORDS_PER_SQUARE * width**2
-words in at most MAX_PASSES passes, and on every training word at least once. If the text has fewer than MIN_WORDS
-training words, the program picks a 5-gram model.
+picks the widest network that fits the budget. A network fits if it can be trained on WORDS_PER_SQUARE * width**2 words
+in at most MAX_PASSES passes, and on every training word at least once. If the text has fewer than MIN_WORDS training
+words, the program picks a 5-gram model.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     except (AttributeError, TypeError, BadInput):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'the file {MINUTES} is damaged; choose another folder')
-    allowed = f'must be {choice.minutes:g}, the value with which {folder} was started; or choose another --workdir'
+    allowed = f'must be {choice.minutes:g}, as when {folder} was started; or choose another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
 
@@ -186,7 +186,7 @@ def choose(
     """
     words = len(data.train)
     if words < MIN_WORDS:
-        reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
+        reason = f'a network needs at least {MIN_WORDS:,} training words, but the text has only {words:,}'
         try:
             family = typed.get('model.family')
             require(family is None, '--config', family, 'is a network; omit it, or omit --minutes')
@@ -214,7 +214,7 @@ def choose(
     keys = {key: value for key, value in keys.items() if key not in typed}
     rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
     has_choice = len(budget.widths) > 1
-    rule = f', the widest that trains on {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
+    rule = f', the most that can be trained on {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     time_used = f'in {minutes:g} minutes of training'
     if plan.updates == budget.most_updates:
         time_used = f'in less than {minutes:g} minutes, because more epochs would not help'
@@ -223,7 +223,7 @@ def choose(
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
         f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
-        f'The evaluation of all validation and test words then takes about {time_left}',
+        f'Evaluating all validation and test words will take about {time_left}',
     ]
     return Choice(minutes, keys, reasons)
 

@@ -32,8 +32,8 @@ def train(
         workdir: The output folder. The default is a folder in `runs/` named after the config and the changed keys.
             Repeating the call resumes a stopped run, or returns a finished run without training.
         changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
-        minutes: The time budget in minutes, for which a network is chosen; see `time_budget`. Requires the name or path
-            of a config that defines `network`, such as `text` or `brown`.
+        minutes: The time budget in minutes, used to choose a network; see `time_budget`. Requires the name or path of a
+            config that defines `network`, such as `text` or `brown`.
         plugins: Modules that may be imported in addition to the modules in the config, for example because a model in
             `output.teacher` requires them.
 

@@ -120,7 +120,7 @@ class Budget:
 
     @property
     def most_updates(self) -> int:
-        """The maximum number of updates, which is the number of updates in MAX_PASSES passes."""
+        """The maximum number of updates, equal to MAX_PASSES passes."""
         return self.updates(MAX_PASSES)
 
     def settings(self, width: int) -> Settings:

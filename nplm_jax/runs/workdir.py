@@ -97,7 +97,7 @@ def _show(value: Any) -> str:
 
 
 def has_trained(folder: pathlib.Path) -> bool:
-    """Returns whether a run has made progress, which means that it has a checkpoint, a model or results."""
+    """Returns whether a run has a checkpoint, a model or results."""
     checkpoints = folder / 'checkpoints'
     saved = checkpoints.iterdir() if checkpoints.is_dir() else ()
     is_finished = any((folder / name).exists() for name in (catalog.RESULTS, storage.MODEL_FILE))

@@ -1,4 +1,4 @@
-"""Calibration of the output bias b on validation words, with one offset per group of words of similar training count.
+"""Calibration of the output bias b on validation words, with one offset per group of words with similar counts.
 
 Trained networks misestimate the probability of words that were rare or absent in training. Let g(w) be the group of
 word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which amounts to adding d_g(w) to b_w. The offsets d

@@ -50,7 +50,7 @@ class CheckpointStore:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        """Removes the remains of killed or failed saves and returns a checkpoint manager."""
+        """Removes the leftovers of killed or failed saves and returns a checkpoint manager."""
         if not self._read_only:
             for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
                 if partial.is_dir():  # otherwise an Orbax thread might remove it during the next save
@@ -185,6 +185,8 @@ class CheckpointStore:
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
                 trees, progress = self._read(step, examples)
+            except (MemoryError, PermissionError):  # the checkpoint may be intact
+                raise
             except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors for damaged files)
                 damaged[step] = first_line(error)[:200]
                 continue

@@ -34,7 +34,7 @@ class DeferredScaling:
 
     @classmethod
     def start(cls, network: Network) -> Self:
-        """Returns the initial factors, for which the value of each table equals its array."""
+        """Returns the initial factors, which make the value of each table equal to its array."""
         tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 

@@ -1,9 +1,9 @@
 """Floating-point operations (FLOPs) of an update, counted from its traced program.
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
-forward pass, and one for the gradient of each factor. As in the literature, only products are counted. These are matrix
-products, convolutions, and elementwise products whose only use is a sum, such as the scores of gathered rows. The count
-includes padding, such as the examples that fill the last block.
+forward pass, and one for the gradient of each factor. As in the literature, only products are counted: matrix products,
+convolutions, and elementwise products that are only summed, such as the scores of gathered rows. The count includes
+padding, such as the examples that fill the last block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).

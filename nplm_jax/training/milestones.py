@@ -15,7 +15,8 @@ class Progress:
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
         evaluations_since_best: The number of validations since the best validation.
-        seconds: The wall time of the run in seconds, without the time after the last checkpoint before an interruption.
+        seconds: The wall time of the run in seconds, excluding the time between the last checkpoint and an
+            interruption.
         train_seconds: The part of `seconds` spent in updates, including compilation.
         finished: Whether training is over.
         postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite if neither

@@ -111,7 +111,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices
 
 
 def averages(opt_state: optax.OptState) -> bool:
-    """Returns whether the optimizer is schedule-free, which means that it averages the parameters itself."""
+    """Returns whether the optimizer is schedule-free, that is, averages the parameters itself."""
     return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
 
 

@@ -26,7 +26,7 @@ class Rule(Component, abc.ABC):
 
     Attributes:
         traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
-            a compiled update, in which the fields are arrays.
+            a compiled update, which takes these fields as arrays.
         sums_rows: Whether the gradients of repeated rows must be summed before the rule is applied.
         decouples_decay: Whether weight decay is applied after the rule, as in AdamW, and not to the gradients.
         updates_rows: Whether table rows without a gradient stay unchanged, so sparse losses can update few rows. The
@@ -162,7 +162,7 @@ class Adagrad(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(ScheduledRule):
-    """Adam, in which each row of C, U, W and b has a single second moment and no momentum.
+    """Adam with a single second moment and no momentum for each row of C, U, W and b.
 
     Unless `output.kind` is full, an update therefore touches only a few rows; see `scale_by_row_moment`.
     """
@@ -171,9 +171,8 @@ class RowwiseAdam(ScheduledRule):
     table_rate: Positive = key(2.0, 'learning rate of C, U, W and b, as a multiple of optimizer.learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        'sharing of second moments: 1 means that each row has its own second moment; 0 means that all rows of a '
-        'parameter share one; values in between give a weighted geometric mean of the two moments. Below 1, the rows '
-        'of rare words change less',
+        'second moments of rows: 1 means that each row has its own; 0 means that all rows of a parameter share one; '
+        'values in between mean a weighted geometric mean of the two. Below 1, the rows of rare words change less',
     )
     updates_rows = True
     sums_rows = True

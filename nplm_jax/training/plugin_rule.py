@@ -25,7 +25,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PluginRule(RowwiseAdam):
-    """An optimizer named by import path in `optimizer.name`. `make` defines the updates of all other parameters.
+    """An optimizer named by import path in `optimizer.name`. By default, it updates only hidden matrices; see `tables`.
 
     Attributes:
         name: The import path.

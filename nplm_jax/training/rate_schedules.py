@@ -65,7 +65,7 @@ class Trapezoid(RateSchedule):
     """A constant rate, followed by linear decay to zero (warmup-stable-decay, WSD)."""
 
     cooldown: Annotated[float, in_range('must be above 0 and at most 1', above=0, most=1)] = key(
-        0.2, 'fraction of the updates after warm-up over which the learning rate finally decays to zero'
+        0.2, 'final fraction of the updates after warm-up, in which the learning rate decays to zero'
     )
 
     def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:

@@ -35,7 +35,7 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 class Interrupted(Exception):
-    """Raised when a signal stopped training. The state is saved."""
+    """Raised when a signal stops training. The state is saved."""
 
     def __init__(self, step: int, signal_number: int) -> None:
         """Creates the exception from the number of the last update and the number of the signal."""
@@ -44,7 +44,7 @@ class Interrupted(Exception):
 
 
 class Pruned(Exception):
-    """Raised when a search stopped training after a validation. The state is saved."""
+    """Raised when a search stops training after a validation. The state is saved."""
 
 
 class Best(NamedTuple):
@@ -80,7 +80,7 @@ ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
 
 def never(progress: Progress, schedule: Schedule) -> bool:
-    """Returns False, so that no run is pruned. This function is the default of `should_prune`."""
+    """Returns False, so no run is pruned. This function is the default of `should_prune`."""
     return False
 
 

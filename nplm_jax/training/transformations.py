@@ -36,7 +36,7 @@ def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
 def scale_by_learning_rate(
     schedule: optax.Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by the negative learning rate at `step`, or by a multiple of it for selected parameters.
+    """Multiplies updates by the negative learning rate at `step`, rescaled for the parameters in `multiples`.
 
     Args:
         schedule: The function step -> rate.

@@ -1,23 +1,28 @@
 """Tests of the audit of committed results."""
 
 import json
+import pathlib
 
 import pytest
 
 from experiments import audit, origins, results
+from experiments.paper.section5 import paired
+from experiments.sources import of_runs
 
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
+GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}
 
 
 @pytest.mark.parametrize(
     'recorded, faults',
     [
-        ({'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}, []),
-        ({'rows': [{'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}]}, []),
+        (GOOD, []),
+        ({'rows': [GOOD]}, []),
         ({'commit': 'a1b2c3d4e5f6-dirty', 'versions': {'jaxlib': '0.10.1'}}, ['local changes']),
         ({'commit': 'f00', 'versions': {'jaxlib': '0.10.2'}}, ['excluded jaxlib', 'unknown commit']),
         ({'commit': 'a1b2c3d4e5f6'}, ['no versions']),
         ({'perplexity': 1.0}, ['no versions']),
+        ({**GOOD, 'trained': of_runs([{'name': 'old'}])}, ['no versions']),
     ],
 )
 def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
@@ -25,6 +30,17 @@ def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(recorded))
     assert audit.faults_of(audit.read_all(tmp_path)[path], KNOWN) == faults
+
+
+def test_a_list_of_results_to_repeat_has_their_versions_and_faults(monkeypatch):
+    bad = origins.of({**GOOD, 'versions': {'jaxlib': '0.10.2'}, 'load': 7.2})
+    results_of = {audit.HERE / 'paper' / 'table1' / name: origin for name, origin in {'a': bad, 'b': bad}.items()}
+    monkeypatch.setattr(audit, 'read_all', lambda: results_of)
+    monkeypatch.setattr(audit, 'known_commits', lambda: KNOWN)
+    lines = audit.make(show_files=True).splitlines()
+    assert [cell.strip() for cell in lines[-1].strip('|').split('|')] == [
+        'paper/table1/b', '0.10.2', 'a1b2c3d4e5f6', 'excluded jaxlib'
+    ]  # fmt: skip
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
@@ -45,6 +61,30 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
     assert note(bad, bad, write('worse.json', '0.10.2')).startswith(
         'Note: All results were measured with jaxlib 0.10.2'
     )
+
+
+def test_a_note_distinguishes_results_with_the_same_name():
+    paths = [pathlib.Path(folder) / 'seeds' / 'row.json' for folder in ('brown', 'wikitext2')]
+    bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
+    assert origins.note(dict(zip(paths, (GOOD, bad)))).startswith('Note: `wikitext2/seeds/row` was measured')
+
+
+def test_a_note_covers_the_runs_on_which_a_result_depends():
+    busy = {**GOOD, 'name': 'member', 'load': 7.2}
+    mixed, good = {**GOOD, 'trained': of_runs([busy])}, pathlib.Path('good.json')
+    assert origins.note({pathlib.Path('mixed.json'): mixed, good: GOOD}) == (
+        'Note: `mixed` was timed while other programs ran.'
+    )
+
+
+def test_a_resumed_record_keeps_the_versions_of_its_earlier_runs(tmp_path, monkeypatch):
+    bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
+    for seed, facts in enumerate((bad, GOOD, GOOD)):
+        monkeypatch.setattr(paired, 'of_module', lambda _, facts=facts: facts)
+        record = paired.Record(tmp_path / 'row.json', 'study')
+        record.add('none', min(seed, 1), lambda: {'valid': 2.0, 'test': 3.0, 'seconds': 1})
+        record.write({})
+    assert origins.of(json.loads((tmp_path / 'row.json').read_text())).jaxlib == {'0.10.1', '0.10.2'}
 
 
 def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):

@@ -97,3 +97,10 @@ def test_a_table_is_written_over_the_one_with_its_rows_and_a_note_over_the_forme
     assert update(noted, f'{x}\nNote: another one.\n') == noted
     with pytest.raises(ValueError, match='a | c'):
         update(PAGE, '| a | c |\n|---|---|\n| x | 3 |\n')
+
+
+def test_a_table_of_a_few_rows_is_not_written_over_a_table_that_has_more():
+    rows = lambda names: ''.join(f'| {name} | 1 |\n' for name in names)  # noqa: E731
+    long, short = (f'| a | b |\n|---|---|\n{rows(names)}' for names in ('wxyz', 'xv'))
+    grown = '| a | b |\n|---|---|\n| x | 2 |\n| y | 2 |\n| v | 2 |\n'
+    assert update(f'{long}\n{short}', grown) == f'{long}\n{grown}'

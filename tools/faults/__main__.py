@@ -53,7 +53,7 @@ def measure_many(kind: str, source: dict) -> None:
     """Runs the missing faults of a kind in MANY and adds them to results/KIND.json; resumes after an interruption."""
     path, started = HERE / 'results' / f'{kind}.json', time.perf_counter()
     former = json.loads(path.read_text()) if path.exists() else {'seconds': 0, 'records': []}
-    records = former['records']
+    records = [{'commit': former['commit'], **record} for record in former['records']]
     with tempfile.TemporaryDirectory() as name:
         for record in MANY[kind](pathlib.Path(name), {record['chain'] for record in records}):
             print(record, flush=True)

@@ -109,7 +109,7 @@ def measure(flags: study.Flags) -> None:
             command = [f'--config={words[0]}', *words[1:], f'--config.corpus.path={text}']
             found = launch(command, workdir, flags.until)
             results.write(path, {**found, 'config': read_json(workdir / 'config.json')})
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 def _path(name: str, minutes: int, kind: str) -> pathlib.Path:

@@ -29,7 +29,7 @@ def make() -> str:
         valid, test = (found['perplexity'][split] for split in ('valid', 'test'))
         parameters, epochs = found.get('parameters'), found.get('epochs')
         facts = [f'{parameters:,}' if parameters else '-', f'{epochs:.1f}' if epochs else '-']
-        facts += [f'{found["seconds"]:,.0f}', str(found.get('processor_seconds', '-'))]
+        facts += [f'{found[key]:,.0f}' if key in found else '-' for key in ('seconds', 'processor_seconds')]
         table.append([f'`{row}`', found['family'], *facts, f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])
     for name, (valid, test) in PUBLISHED.items():
         table.append([name, *5 * '-', f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])

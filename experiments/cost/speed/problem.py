@@ -29,7 +29,6 @@ from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.runs import compatibility
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.precision_choice import native_precision
 from nplm_jax.utils.errors import NonFiniteError
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
@@ -193,18 +192,6 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
             turns[name]()
             seconds[name].append(time.perf_counter() - started)
     return seconds
-
-
-def add_precisions(parser: study.StudyParser) -> None:
-    """Adds --precisions; see `precisions`."""
-    parser.add_names(
-        '--precisions', PRECISIONS, 'precisions of matrix products', default='the faster precision on this machine'
-    )
-
-
-def precisions(flags: study.Flags) -> list[str]:
-    """Returns the precisions to measure: the value of --precisions, or else the faster one on this machine."""
-    return flags.precisions or [native_precision()]
 
 
 def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:

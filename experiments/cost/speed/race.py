@@ -25,6 +25,7 @@ from experiments import study
 from experiments.cost.speed import ceiling, contestants, problem
 from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.precision_choice import native_precision
 from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
@@ -36,7 +37,8 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rows', problem.ROWS, 'networks to train')
     who = 'contestants, each of which is compared with the first'
     parser.add_names('--contestants', contestants.NAMES, who, default='all installed contestants')
-    problem.add_precisions(parser)
+    which = 'precisions of matrix products'
+    parser.add_names('--precisions', problem.PRECISIONS, which, default='the faster precision on this machine')
     parser.add_count('--batch', 512, 'number of words per update')
     parser.add_count(
         '--block_size',
@@ -64,10 +66,7 @@ def entered(named: Sequence[str] | None) -> list[str]:
     missing = [name for name in contestants.NAMES if not importlib.util.find_spec(contestants.package_of(name))]
     if missing and not named:
         packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
-        print(
-            f'{", ".join(missing)} skipped; to include them, run pip install {packages}',
-            file=sys.stderr,
-        )
+        print(f'{", ".join(missing)} skipped; to include them, run pip install {packages}', file=sys.stderr)
     return list(named or [name for name in contestants.NAMES if name not in missing])
 
 
@@ -159,7 +158,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     for row in flags.rows:  # rejects an invalid batch size before anything is measured
         problem.make_settings(problem.ROWS[row][0](), flags.batch, flags.rounds + 1, flags.block_size)
     problem.set_up()
-    precisions, names = problem.precisions(flags), entered(flags.contestants)
+    precisions, names = flags.precisions or [native_precision()], entered(flags.contestants)
     entries = [(name, precision) for precision in precisions for name in names]
     raced = [(row, *entry) for row in flags.rows for entry in entries]
     earlier = {} if flags.memory else {entry: earlier_memory(flags, *entry) for entry in raced}

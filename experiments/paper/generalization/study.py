@@ -236,7 +236,7 @@ def main(flags: study.Flags) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for words in flags.sizes:
             results.write(folder / f'{words}.json', measure(words))
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 def show(flags: study.Flags) -> str:

@@ -130,7 +130,7 @@ def show(flags: study.Flags) -> str:
 def main(flags: study.Flags) -> None:
     """Measures and prints all tables."""
     measure()
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 if __name__ == '__main__':

@@ -360,7 +360,7 @@ def main(flags: studies.Flags) -> None:
         variants = list(VARIANTS) if name == FIRST else [read(FIRST)['chosen']]
         measured = study(name, variants, expand('--runs', flags.runs), (flags.valid, flags.test))
         results.write(RESULTS / f'new_words_{name}.json', measured)
-    print(show(flags))
+    print(studies.shown(show, flags))
 
 
 def show(_: studies.Flags) -> str:

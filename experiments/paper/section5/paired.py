@@ -67,9 +67,9 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
         The network and its scores: perplexities, the mean NLL of each band of test words, and seconds.
     """
     run = prepare_run(settings, data)
-    params, valid_scores, progress = fit(train(run, None, Reporter()))
+    params, _, progress = fit(train(run, None, Reporter()))
     model = NeuralLanguageModel(run.program.network, params)
-    log_p = {'valid': valid_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}
+    log_p = {split: model.score(data.tokens_T, data.splits[split]) for split in SPLITS}
     facts = {
         'seed': settings.seed,
         'parameters': run.program.network.num_parameters(),
@@ -105,28 +105,30 @@ def band_words(data: Dataset) -> dict[str, list[int]]:
 
 
 class Record:
-    """The runs of a study in a JSON file, written after each run so that an interrupted study can resume."""
+    """The runs of a study in a JSON file, written after each run so that an interrupted study can resume.
+
+    Each run has its own origin, because a study may resume at another commit or with another version.
+    """
 
     def __init__(self, path: pathlib.Path, module: str) -> None:
         """Reads the file if it exists. `module` is the module of the study, for the command recorded in the file."""
-        self._path = path
-        self.content: dict[str, Any] = results.read(path.parent, path.stem) if path.exists() else {'runs': {}}
-        self._facts = of_module(module)
+        self._path, self._facts = path, of_module(module)
+        recorded = results.read(path.parent, path.stem) if path.exists() else {'runs': {}, **self._facts}
+        self.content: dict[str, Any] = recorded
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns the scores of a run; measures it if the file lacks them."""
         key = f'{name}, seed {seed}'
         if key not in self.content['runs']:
             print(f'{key} ...', end=' ', file=sys.stderr, flush=True)
-            self.content['runs'][key] = measured()
+            scored = self.content['runs'][key] = {**measured(), **self._facts}
             self.write({})
-            scored = self.content['runs'][key]
             print(f'valid {scored["valid"]:.1f}, test {scored["test"]:.1f}, {scored["seconds"]} s', file=sys.stderr)
         return self.content['runs'][key]
 
     def write(self, further: dict[str, Any]) -> None:
         """Writes the file with additional entries."""
-        self.content |= {**further, **self._facts}
+        self.content |= further
         results.write(self._path, self.content)
 
 

@@ -24,19 +24,12 @@ def table() -> str:
     )
     points = [results.read(POINTS, name) for name in names]
     best = min(points, key=lambda point: point['perplexity']['valid'])
-    return markdown_table(
-        HEADER,
-        [
-            [
-                point['name'],
-                f'{point["parameters"]:,}',
-                *(point['perplexity'][split] for split in ('train', 'valid', 'test')),
-                f'{point["seconds"]:.0f}',
-                'best on validation' if point is best else '',
-            ]
-            for point in points
-        ],
-    )
+    rows = []
+    for point in points:
+        perplexities = [point['perplexity'][split] for split in ('train', 'valid', 'test')]
+        remark = 'best on validation' if point is best else ''
+        rows.append([point['name'], f'{point["parameters"]:,}', *perplexities, f'{point["seconds"]:.0f}', remark])
+    return markdown_table(HEADER, rows)
 
 
 if __name__ == '__main__':

@@ -121,14 +121,8 @@ def short() -> list[list[Any]]:
         mixed = ours['mixture']['by_frequency']
         cost = [f'{ours["seconds"] / 60:.0f}', f'{ours["words_per_second"]:,}']
         perplexities = [*(ours['perplexity'][s] for s in ('valid', 'test')), mixed['valid'], mixed['test']]
-        table.append(
-            [
-                config.paper.row or f'{row}: n={config.model.n} h={config.model.h} m={config.model.m}, no direct',
-                *paper,
-                *perplexities,
-                *cost,
-            ]
-        )
+        name = config.paper.row or f'{row}: n={config.model.n} h={config.model.h} m={config.model.m}, no direct'
+        table.append([name, *paper, *perplexities, *cost])
     return table
 
 

@@ -86,7 +86,9 @@ def main(flags: argparse.Namespace) -> None:
     # Labels that are subwords mark the beginnings of words, so they need no silence.
     may_be_missing = flags.silence == _SILENCE and not flags.lexicon
     require(flags.silence in labels or may_be_missing, '--silence', flags.silence, allowed)
-    lexicon = read_lexicon(flags.lexicon, labels) if flags.lexicon else None
+    require(flags.silence != flags.blank, '--silence', flags.silence, 'must not be the blank')
+    spelling_labels = [label for label in labels if label != flags.blank]
+    lexicon = read_lexicon(flags.lexicon, spelling_labels) if flags.lexicon else None
     emissions = read_emissions(flags, len(labels))
     references = read_references(flags, emissions)
     process.set_up_process()
@@ -127,7 +129,7 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
 
     Args:
         path: The value of --lexicon.
-        labels: The labels.
+        labels: The labels other than the blank.
 
     Returns:
         The spellings of each word; a spelling is a list of labels.
@@ -142,7 +144,8 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
         if not spelling:
             raise BadInput(f'{file}:{number}', 'must contain a word and its labels')
         if unknown := [label for label in spelling if label not in known]:
-            raise BadInput(f'{file}:{number}', f'{unknown[0]!r} is not one of the {len(known)} labels in --labels')
+            allowed = f'the {len(known)} labels in --labels other than the blank'
+            raise BadInput(f'{file}:{number}', f'{unknown[0]!r} is not one of {allowed}')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'contains no words')
     return lexicon

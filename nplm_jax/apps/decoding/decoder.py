@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, WordCounter, WordScorer, check_finite
 from nplm_jax.apps.decoding.ctc_search import search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
@@ -103,14 +103,19 @@ class Decoder:
             token_min_logp: The minimum log-probability of a token.
 
         Raises:
-            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token or reads
-                subwords, the lexicon is empty or has unknown tokens, no lexicon is given and the tokens cannot spell
-                any word of the model, or a number is out of range.
+            BadInput: The tokens lack the blank or the silence, or the two are equal; the model has no end-of-sentence
+                token or reads subwords; the lexicon is empty, or a spelling has an unknown token or the blank; no
+                lexicon is given and the tokens cannot spell any word of the model; or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
+        allowed = 'must be an nplm_jax.kenlm.Model, a model loaded by nplm_jax.load, or None'
+        require(model is None or isinstance(model, kenlm.Model), 'model', model, allowed)
+        for name, weight in vars(weights).items():
+            check_finite(name, weight)
         indices = {token: i for i, token in enumerate(tokens)}
         require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
         require(blank in indices, 'blank', blank, 'must be one of the tokens')
+        require(blank != silence, 'silence', silence, 'must not be the blank')
         require(model is None or END in model, 'model', model, 'must have an end-of-sentence token')
         self._num_tokens = len(tokens)
         self._limits = Limits(
@@ -132,8 +137,9 @@ class Decoder:
         require(bool(lexicon), 'lexicon', '', 'must contain at least one word')
         known_word = model is None or any(word in model for word in lexicon)
         require(known_word, 'lexicon', next(iter(lexicon)), 'must contain a word in the vocabulary of the model')
+        index = indices.pop(blank)
         trie = Trie(lexicon, indices, indices[silence], lm)
-        self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
+        self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), index, len(tokens))
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
         """Decodes an utterance.
@@ -161,13 +167,18 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
     Returns:
         The weights, and the word error rate of these lists with the tuned weights.
+
+    Raises:
+        BadInput: An utterance has no hypothesis, the references contain no words, or a text is a string.
     """
+    require(all(map(len, lists)), 'lists', '', 'must contain a hypothesis for each utterance')
+    num_words = _count_words(references)
     rows = [(h, reference) for hypotheses, reference in zip(lists, references, strict=True) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
     scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     edits_A = np.array([reranking.word_edits(h.words, reference) for h, reference in rows])
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
-    start_F, num_words = np.array([1.0, 1.0, 0.0]), sum(map(len, references))
+    start_F = np.array([1.0, 1.0, 0.0])
     (emission, lm, word), edits = reranking.tune(scores_AxF, groups, edits_A, start_F)
     if emission <= 0:  # a search cannot use a negative emission weight
         return Weights(), reranking.first_edits(scores_AxF @ start_F, groups, edits_A) / num_words
@@ -175,6 +186,18 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
 
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
-    """Returns the word error rate: word insertions, deletions and substitutions per reference word."""
+    """Returns the word error rate: word insertions, deletions and substitutions per reference word.
+
+    Raises:
+        BadInput: The references contain no words, or a text is a string.
+    """
     pairs = list(zip(hypotheses, references, strict=True))
-    return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)
+    num_words = _count_words([reference for _, reference in pairs])
+    return sum(reranking.word_edits(*pair) for pair in pairs) / num_words
+
+
+def _count_words(references: Sequence[Sequence[str]]) -> int:
+    """Returns the number of words, which must not be 0."""
+    num_words = sum(map(len, references))
+    require(num_words > 0, 'references', '', 'must contain words; otherwise, the word error rate is undefined')
+    return num_words

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.apps.decoding.ctc_scores import WordScorer
+from nplm_jax.apps.decoding.ctc_scores import WordScorer, check_strings
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
@@ -21,11 +21,14 @@ WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order 
 
 
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
-    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
+    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`."""
     path, target = lm.model.path if lm else b'', folder / LANGUAGE_MODEL
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
+    require(source.exists(), 'kenlm_model', str(source), 'must be a file or the folder of a run')
+    is_inside = lm is not None and source.resolve() in target.resolve().parents
+    require(not is_inside, 'filepath', str(folder), f'must not be in the folder of the model, {source}')
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
     if target.exists() and not is_here:  # of a decoder saved here before
         shutil.rmtree(target)
@@ -45,16 +48,20 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
 def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordScorer | None]:
     """Loads the labels and the language model of a decoder. Raises BadInput if a file is missing or damaged."""
     given = _read_object(folder / ALPHABET, {'labels': (list,), 'is_bpe': (bool,)})
-    alphabet = Alphabet(given['labels'], given['is_bpe'])
+    alphabet = Alphabet(check_strings('labels', given['labels']), given['is_bpe'])
+    require('' in alphabet.labels, 'labels', alphabet.labels, "must contain the blank, ''")
     target = folder / LANGUAGE_MODEL
     if not target.is_dir():
         return alphabet, None
     weights = _read_object(target / _ATTRS, dict.fromkeys(WEIGHTS, (int, float, bool)))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
     require(len(models) == 1, 'filepath', str(target), 'must contain one model besides unigrams.txt and attrs.json')
-    unigrams = target / _UNIGRAMS
-    lines = unigrams.read_text(unigram_encoding).split('\n') if unigrams.is_file() else None
-    words = None if lines is None else list(filter(None, lines))
+    unigrams, words = target / _UNIGRAMS, None
+    if unigrams.is_file():
+        try:
+            words = list(filter(None, unigrams.read_text(unigram_encoding).split('\n')))
+        except (UnicodeError, LookupError) as error:  # LookupError: Python does not know the encoding
+            raise BadInput('unigram_encoding', f'cannot read {unigrams} ({error})', value=unigram_encoding) from None
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in WEIGHTS))
 
 

@@ -35,24 +35,26 @@ class Trie:
 
         Args:
             lexicon: The spellings of each word.
-            indices: The index of each token.
+            indices: The index of each token except the blank.
             silence: The index of the token between words, which may be repeated.
             lm: The scorer of words.
 
         Raises:
-            BadInput: The spellings of a word are a string, or a spelling is empty or contains an unknown token.
+            BadInput: A word has no list of spellings, or a spelling is not a list of these tokens.
         """
         children: list[dict[int, int]] = [{}]
         self.words: list[list[str]] = [[]]
         start: Any = lm.get_start_state()
         best = [-np.inf]
         for word, spellings in lexicon.items():
-            allowed = 'must be a list of spellings'  # the letters of a string would be spellings
-            require(not isinstance(spellings, str), 'lexicon', f'{word}: {spellings}', allowed)
+            # The letters of a string would be spellings or tokens.
+            is_nested = bool(spellings) and not any(isinstance(value, str) for value in (spellings, *spellings))
+            allowed = 'must be a list of spellings, each of which is a list of tokens'
+            require(is_nested, 'lexicon', f'{word}: {spellings}', allowed)
             log_p, _ = lm.log_p(start, word)
             for spelling in dict.fromkeys(map(tuple, spellings)):
                 is_spelled = bool(spelling) and all(token in indices for token in spelling)
-                allowed = f'must be spelled with the {len(indices)} tokens only'
+                allowed = f'must be spelled with the {len(indices)} tokens other than the blank'
                 require(is_spelled, 'lexicon', f'{word} {" ".join(spelling)}', allowed)
                 node = 0
                 for token in spelling:

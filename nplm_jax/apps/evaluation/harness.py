@@ -11,6 +11,7 @@ Log-likelihoods are in nats, while `nplm score` prints decimal logarithms.
 Dims: T tokens.
 """
 
+import collections
 import itertools
 import re
 import sys
@@ -75,14 +76,21 @@ class NplmLM(LM):
         return [float(line.log10_p_T.sum()) * LOG_10 for line in self._score(texts)]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Generates a continuation of each context, up to the first stop sequence."""
-        return [self._generate(*request.args) for request in requests]
+        """Generates a continuation of each context, up to the first stop sequence; repeated requests are resampled."""
+        repeats: collections.Counter[str] = collections.Counter()
+        texts = []
+        for request in requests:
+            (context, options), key = request.args, repr(request.args)
+            texts.append(self._generate(context, options, (self._seed + repeats[key]) % 2**31))
+            repeats[key] += 1
+        return texts
 
-    def _generate(self, context: str, options: dict[str, Any]) -> str:
+    def _generate(self, context: str, options: dict[str, Any], seed: int) -> str:
         until = options.get('until') or []
         stops = [until] if isinstance(until, str) else list(until)
-        temperature = float(options.get('temperature') or 0) if options.get('do_sample') else 0.0
-        choice = generation.Choice(temperature) if temperature else generation.GREEDY
+        temperature = float(options.get('temperature', 1) or 0) if options.get('do_sample') else 0.0
+        kept = options.get('top_k') or None, options.get('top_p')
+        choice = generation.Choice(temperature, *kept) if temperature else generation.GREEDY
 
         def text_of(ids_T: Sequence[int]) -> str:
             tokenizer = self._vocabulary.tokenizer
@@ -98,7 +106,7 @@ class NplmLM(LM):
         number = int(next((number for number in numbers if number is not None), _MAX_TOKENS))
         if not number:
             return ''
-        (new_T,) = generation.sample(self._model, prompt, number, 1, choice, self._seed, is_enough)
+        (new_T,) = generation.sample(self._model, prompt, number, 1, choice, seed, is_enough)
         text = text_of(new_T)
         return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
@@ -119,14 +127,14 @@ class NplmLM(LM):
         return scoring.score(self._model, texts, self._start)
 
     def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
-        """Returns whether every token from index `first` on is the most likely token given the previous tokens."""
+        """Returns whether greedy decoding, which never generates <rare>, generates the tokens from index `first` on."""
         if first == len(ids_T):
             return True
         before_T = np.concatenate([self._start.before(ids_T), ids_T[:first]]).astype(np.int32)
         state = self._model.prefill(before_T[None])
         for t in range(first, len(ids_T)):
             state = self._model.advance(state, ids_T[t - 1 : t]) if t > first else state
-            if np.argmax(self._model.predict(state)[0]) != ids_T[t]:
+            if np.argmax(self._model.predict(state)[0][RARE_ID + 1 :]) + RARE_ID + 1 != ids_T[t]:
                 return False
         return True
 

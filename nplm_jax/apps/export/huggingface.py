@@ -66,8 +66,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     if ours.is_lossless:
         # Sets only ids, because special tokens would be dropped from decoded texts and recognized in ordinary text.
         del words['bos_token']
-        (line_end,) = LineStart.of(vocabulary).prefix
-        ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
+        ends = {name: i for i in LineStart.of(vocabulary).prefix for name in ('bos_token_id', 'eos_token_id')}
     known = {**ids, words['pad_token']: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
     # Special tokens that are spelled out in a text count as ordinary text.

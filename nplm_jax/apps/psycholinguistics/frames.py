@@ -109,6 +109,7 @@ def surprisal(
     is_list = isinstance(frame, (list, tuple))
     allowed = 'must be a pandas or Polars data frame, or a list of words; split a string into words first'
     require(is_list, 'frame', type(frame).__name__, allowed)
+    require(not sentence, 'sentence', sentence, 'requires a data frame; split the sentences of a list into words')
     columns = {'item': [1] * len(frame), 'zone': list(range(1, len(frame) + 1)), 'word': list(frame)}
     columns |= measure_words(stimuli_lib.from_columns(columns, 'the list'))
     return [dict(zip(columns, cells)) for cells in zip(*map(_with_none, columns.values()))]

@@ -11,8 +11,8 @@ is given.
 
 Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
 whose words are all in the vocabulary. With --region_good and --region_bad, also prints by how many bits the mean
-surprisal of the bad region exceeds the mean surprisal of the good region. Surprisals are computed as in `nplm
-surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
+surprisal of the bad region exceeds the mean surprisal of the good region. The surprisals of regions are computed as in
+`nplm surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
 sentences and regions, their differences, and whether the pair is correct, wrong or a tie.
 """
 
@@ -28,6 +28,7 @@ from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data.formats import find_fault
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names
 from nplm_jax.reporting.text import markdown_table, to_json
@@ -78,7 +79,8 @@ def main(flags: argparse.Namespace) -> None:
         models.warn_unspaced(pairs.stimuli.words_by_item, 'sentences', needs_words=bool(pairs.regions))
         sentences = models.tokenize_lines([*map(' '.join, pairs.stimuli.words_by_item)], '')
         models.warn_unknown([word for sentence in sentences for word in sentence])
-        results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context), flags.ties)
+        (loaded,) = models.by_name().values()
+        results[name], added = _measure(name, loaded, pairs, Options(context=flags.context), flags.ties)
         tables.check_new(columns, added)
         columns |= added
     if output:
@@ -114,8 +116,8 @@ def read(
         regions: The columns of the good and the bad regions; may be empty.
 
     Raises:
-        BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
-            once in its sentence. The key names the file, row and column.
+        BadInput: The file cannot be read, a column is missing, a sentence is empty or not text, or a region does not
+            occur exactly once in its sentence. The key names the file, row and column.
     """
     columns, locate, path = tables.read(table)
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
@@ -125,20 +127,21 @@ def read(
         if name:
             tables.check_has(columns, path, flag, name, f'; choose another column with {flag}=COLUMN')
     require(good != bad, '--bad', bad, 'is also given for --good; choose another column')
-    pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
+    pairs = list(zip(columns[good], columns[bad]))
     if not pairs:
         raise BadInput(path, 'has no rows')
     for row, pair in enumerate(pairs):
         for sentence, name in zip(pair, (good, bad)):
-            if not sentence.strip():
-                raise BadInput(f'{locate(row)}, column {name!r}', 'must contain a sentence, but is empty')
+            is_empty = not _text(sentence).strip()
+            if fault := 'must contain a sentence, but is empty' if is_empty else find_fault(sentence):
+                raise BadInput(f'{locate(row)}, column {name!r}', fault)
     stimuli = minimal_pairs.to_stimuli(pairs, locate)
     groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
     return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
 
 
 def _text(cell: Any) -> str:
-    return '' if cell is None else str(cell)
+    return '' if tables.is_missing(cell) else str(cell)
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:

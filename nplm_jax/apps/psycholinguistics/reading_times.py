@@ -78,7 +78,7 @@ def main(flags: argparse.Namespace) -> None:
     measured = measurement.measure(models.by_name(), table.stimuli, options)
     predictors = make_predictors(table, measured, models.names)
     results = _analyse(table, predictors, measured, flags)
-    models.warn_unknown(' '.join(measured['tokens']).split())
+    models.warn_unknown(' '.join(measured['tokens']).split(' '))
     if output:
         positions_W, _, _ = gains.sentence_positions(table.words, table.item_W)
         added = table.position_W, positions_W, predictors.is_kept_W
@@ -163,9 +163,10 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
     for row, cell in enumerate(stimuli.columns[column]):
         is_missing = cell is None or str(cell).strip().lower() in _MISSING
         try:
-            numbers.append(math.nan if is_missing else float(cell))
+            number = math.nan if is_missing else float(cell)
         except (TypeError, ValueError, OverflowError):
-            numbers.append(math.inf)
+            number = math.inf
+        numbers.append(math.inf if '_' in str(cell) else number)  # Python would read 1_000 as a number
         if math.isinf(numbers[-1]):
             raise BadInput(f'{stimuli.locate(row)}, column {column!r}', f'{cell!r} is not a finite number')
     return np.array(numbers)
@@ -222,6 +223,8 @@ def _analyse(
     of_word = table.times_W, table.item_W, table.unit_W
     times_W, item_W, unit_W = (values_W[predictors.is_kept_W] for values_W in of_word)
     check_sizes(item_W, unit_W, predictors.baseline_WxB.shape[1] + gains.NUM_BEFORE + 1, flags.folds)
+    allowed = 'must differ between the analysed words of an item'
+    require(not np.allclose(gains.centre(times_W, item_W), 0), '--time', flags.time, allowed)
     known_W = np.array(measured['in_vocabulary']) & (table.position_W > 1)
     results: dict[str, Any] = {
         'words': len(table.words),

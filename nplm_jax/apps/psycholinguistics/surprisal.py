@@ -27,7 +27,6 @@ from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import Parser
 from nplm_jax.cli.score import read_stdin
 from nplm_jax.data import unspaced_scripts
-from nplm_jax.runs import spelling
 from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.io import expand
 
@@ -89,15 +88,16 @@ def main(flags: argparse.Namespace) -> None:
     if not flags.open:
         unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
     notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
-    spelled = spelling.load(*flags.runs) if flags.open else None
+    spelling = models.with_spelling(flags.runs).spelling if flags.open else None
     models = models.on_cluster(flags.runs) if flags.scheduler else models
     with scheduler.use(flags.scheduler):
         named = models.by_name()
         if flags.weights:
             named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
-        columns = measurement.measure(named, stimuli, options, spelled)
-    if not spelled:
-        models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
+        columns = measurement.measure(named, stimuli, options, spelling)
+    if not spelling:
+        read = filter(None, [columns['starts_after'][0] if flags.context else '', *columns['tokens']])
+        models.warn_unknown(' '.join(read).split(' '))  # the words of an ARPA file may contain other whitespace
     table: tables.Columns = {**stimuli.columns, **columns}
     table = measurement.to_long(table, list(named), flags.spillover) if flags.long else table
     if flags.figure:

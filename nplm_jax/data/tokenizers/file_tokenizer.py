@@ -23,7 +23,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.packages import require_package
 from nplm_jax.utils.untrusted import decode, read_bytes
 
-MAX_BYTES = 2**26 - 2**12  # size of a file and of its copy in a run, with which `read_json` reads a few other values
+MAX_BYTES = 2**26 - 2**12  # maximum size of a file and of its copy in a run; leaves room for other JSON values
 MAX_TOKENS = 2**20
 _KEY = 'corpus.tokens'
 _KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by file suffix
@@ -120,7 +120,7 @@ class FileTokenizer(Tokenizer):
         is_json = kind == 'tokenizer.json'
         content = decode(f'{_KEY}={self.name!r}', data) if is_json else base64.b64encode(data).decode()
         copy = len(json.dumps(content))  # the run keeps a copy in a JSON file, which must be readable
-        require(copy <= MAX_BYTES, _KEY, self.name, f'is too large for a run to keep a copy ({copy:,} bytes)')
+        require(copy <= MAX_BYTES, _KEY, self.name, f'is too large to copy into a run ({copy:,} bytes)')
         made = dataclasses.replace(self, kind=kind, rules=(content,))
         library = made.library
         allowed = f'must have between 3 and {MAX_TOKENS:,} tokens, not {len(library.ids):,}'

@@ -41,9 +41,9 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     """Finds the word types that are nearly always capitalized inside sentences.
 
     A type is a proper noun if it is capitalized inside a sentence at least once, and if at least 95% of its counted
-    occurrences are capitalized. Words that may begin a sentence are not counted if they are capitalized. They are the
-    words at the start of a paragraph and after one of . ! ? : ; a quotation mark, a bracket, a dash or a =. A name that
-    occurs only after "Mr." is therefore missed. The pronoun I is not a proper noun.
+    occurrences are capitalized. Capitalized words are not counted where a sentence may begin: at the start of a
+    paragraph, and after . ! ? : ; a quotation mark, a bracket, a dash or =. A name that occurs only after "Mr." is
+    therefore missed. The pronoun I is not a proper noun.
 
     Deviation: the paper (section 4) maps proper nouns to a symbol but does not say how they were found. This rule needs
     no tagger. It also classifies Monday, American, Mr and B52 as proper nouns.

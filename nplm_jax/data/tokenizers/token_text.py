@@ -9,15 +9,15 @@ from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, lower, normalize
 
 _SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
-_MARKS = re.compile(r'[^\w<>]+')  # not < and >, by which <number> differs from `number`
+_MARKS = re.compile(r'[^\w<>]+')  # excludes < and >, which distinguish <number> from `number`
 
 
 class TokenSize(NamedTuple):
     """The size of a token in a text.
 
     Attributes:
-        characters: The number of characters, including the space or newline after the token unless that is a token
-            of its own.
+        characters: The number of characters, including the space or newline after the token unless it is a separate
+            token.
         utf8_bytes: The number of UTF-8 bytes, including the same space or newline.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.

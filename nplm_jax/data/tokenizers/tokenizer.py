@@ -104,7 +104,7 @@ class Tokenizer(Component, abc.ABC):
         return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the newline of an empty line
 
     def normalize(self, text: str) -> str:
-        """Returns the text in Unicode's normal form NFC, in which it is tokenized."""
+        """Returns the text to tokenize, in Unicode's normal form NFC."""
         return normalize(text)
 
 

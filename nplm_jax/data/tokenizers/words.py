@@ -78,9 +78,9 @@ class WordTokenizer(Tokenizer):
     kind: str = internal('whitespace')
     lowercase: bool = key(True, 'convert the text to lower case, as in the paper (section 4)', by_hand=False)
     split_possessive: bool = key(True, "split possessives, such as dog's into dog 's", by_hand=False)
-    numbers: bool = key(False, 'replace numbers with <number>, as in the paper on AP News')
+    numbers: bool = key(False, 'replace numbers with <number>, as the paper does for AP News')
     proper_nouns: bool = key(
-        False, 'replace proper nouns with <proper>, as in the paper on AP News (data/tokenizers/proper_nouns.py)'
+        False, 'replace proper nouns with <proper>, as the paper does for AP News (data/tokenizers/proper_nouns.py)'
     )
     names: Collection[str] = internal((), repr=False)
     split_punctuation: bool = internal(True)
@@ -219,7 +219,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
     Args:
         tokenizer: The tokenizer of the corpus.
-        tokens: Another kind: words, or whitespace for tokenized text. Empty for the kind of the corpus.
+        tokens: The kind to use: `words`, or `whitespace` for tokenized text; empty for the kind of the corpus.
         hyphens: `split` to split unknown words at hyphens, or `keep`.
 
     Raises:

@@ -82,6 +82,15 @@ def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, state, bes
     assert restored_step(tmp_path) == 3
 
 
+@pytest.mark.parametrize('error', [MemoryError, PermissionError])
+def test_a_checkpoint_that_could_not_be_read_is_not_called_damaged(tmp_path, error, monkeypatch):
+    store = CheckpointStore(filled(tmp_path))
+    monkeypatch.setattr(store, '_read', lambda *_: (_ for _ in ()).throw(error))
+    with pytest.raises(error):
+        store.restore(*at(0))
+    assert not list(tmp_path.glob('*.damaged'))
+
+
 def test_the_same_update_may_be_damaged_twice(tmp_path):
     for _ in range(2):
         store = CheckpointStore(tmp_path)

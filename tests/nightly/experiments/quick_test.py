@@ -6,13 +6,11 @@ from studies import start
 
 BENCHMARKS = {  # module -> the file of its results
     'cost.speed.race': 'speed/results/race.json',
-    'cost.speed.scaling': 'speed/results/scaling.json',
     'cost.speed.evaluation': 'speed/results/evaluation.json',
     'cost.speed.queries': 'speed/results/queries.json',
     'cost.scale.training': 'scale/results/training.json',
     'cost.scale.preparation': 'scale/results/preparation.json',
     'cost.scale.ngrams': 'scale/results/ngrams.json',
-    'cost.scale.cold': 'scale/results/cold.json',
     'cost.accelerator.race': '',
 }
 

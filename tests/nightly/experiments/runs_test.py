@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers import ROOT
 
-from experiments import points, runs, study
+from experiments import points, results, runs, study
 from experiments.points import Mixture, Program, Training
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CHOOSERS, override
@@ -109,6 +109,29 @@ def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, caps
     assert 'perplexity' in json.loads(made[1].result.read_text()) and not made[0].result.exists()
 
 
+def test_a_rejected_run_that_has_ended_is_not_called_repeated(folder, monkeypatch, capsys):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one')
+    results.write(point.result, {**runs.train(point, folder / 'runs'), 'commit': 'c'})
+    before = point.result.read_text()
+    monkeypatch.setattr(
+        runs.audit, 'faults', lambda origins_of: dict.fromkeys([point.result, *origins_of], ['no versions'])
+    )
+    with pytest.raises(SystemExit, match='^1$'):
+        run(folder, monkeypatch, [point], '--repeat')
+    assert point.result.read_text() == before and 'delete it to train it again' in capsys.readouterr().err
+
+
+def test_a_result_written_again_keeps_the_cost_of_its_run(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one')
+    first = runs.train(point, folder / 'runs')
+    results.write(point.result, first)
+    assert runs.train(point, folder / 'runs') == first
+    results.write(point.result, {**first, 'perplexity': {'test': 6.0}})  # of another run
+    assert 'load' not in runs.train(point, folder / 'runs')
+
+
 def runs_due(monkeypatch, made, repeat):
     monkeypatch.setattr(points, 'STUDIES', {'some': lambda: iter(made)})
     return runs.due(['some'], '*', repeat)
@@ -122,7 +145,7 @@ def test_teachers_are_trained_first_once_and_their_seconds_count(folder, monkeyp
     run(folder, monkeypatch, [taught])
     kept = json.loads(taught.result.read_text())
     assert (kept['seconds'], kept['teacher_seconds']) == (30.0, 20.0)
-    assert kept['trained'] == [{'commit': 'c'}] * 2  # of the teachers, for experiments.audit
+    assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2  # for experiments.audit
     words = (folder / 'runs' / 'taught' / 'words').read_text()
     assert f'--config.output.teacher={folder}/runs/one,{folder}/runs/two' in words
 
@@ -153,7 +176,7 @@ def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypa
     kept = json.loads(both.result.read_text())
     assert (kept['seconds'], kept['parameters'], kept['vocabulary']) == (20.0, 14, 9)
     assert kept['perplexity'] == {'valid': 85.0, 'test': 75.0} and kept['family'] == 'mixture'
-    assert kept['trained'] == [{'commit': 'c'}] * 2
+    assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))

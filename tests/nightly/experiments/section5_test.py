@@ -1,12 +1,13 @@
 """The studies of section 5: computed values and rejected inputs."""
 
-import jax.numpy as jnp
+import types
+
 import numpy as np
 import pytest
-from helpers import DATA, SENSES, make_model, refuses
+from helpers import DATA, make_model
 
 from experiments import study
-from experiments.paper.section5 import open_vocabulary, paired, priors, senses, trees
+from experiments.paper.section5 import paired, priors, trees
 from experiments.paper.section5.plugins import neighbours
 
 
@@ -26,13 +27,6 @@ def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, start, cap
         study.run(trees.__doc__, define=trees.define, measure=trees.main, show=trees.table, argv=words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(start)
-
-
-@pytest.mark.parametrize('words,key', [([], 'DIR'), (['a', 'nosuch'], 'nosuch')])
-def test_folders_that_the_open_vocabulary_lacks_are_refused_before_anything_is_trained(words, key, monkeypatch):
-    monkeypatch.setattr(open_vocabulary, 'run_study', lambda *_: pytest.fail('it was trained'))
-    with refuses(key):
-        open_vocabulary.main(study.Flags(folders=words))
 
 
 def test_changes_are_relative_to_the_run_with_the_same_seed():
@@ -57,6 +51,19 @@ def test_the_bands_have_every_test_word_once():
         assert all((count == 0) == (mean is None) for count, mean in zip(words[by], nll[by]))
 
 
+def test_a_network_is_scored_on_all_words_of_a_split_whatever_its_training_has_scored(monkeypatch):
+    model = make_model(len(DATA.vocabulary))
+    progress = types.SimpleNamespace(seconds=1.0, step=2, best_step=2)
+    run = types.SimpleNamespace(program=types.SimpleNamespace(network=model.network))
+    monkeypatch.setattr(paired, 'prepare_run', lambda *_: run)
+    monkeypatch.setattr(paired, 'train', lambda *_: None)
+    monkeypatch.setattr(paired, 'fit', lambda _: (model.params, {}, progress))
+    _, scores = paired.measure(paired.quick({}), DATA)
+    for split in paired.SPLITS:
+        mean = model.score(DATA.tokens_T, DATA.splits[split]).mean(dtype=np.float64)
+        assert scores[split] == pytest.approx(np.exp(-mean))
+
+
 def test_shuffled_lists_are_the_same_lists_at_other_words():
     lists = neighbours.pad([[], [0, 2], [1], [], [3], [5], [4, 3]] + [[1]] * (len(DATA.vocabulary) - 7))
     shuffled = priors.shuffle(lists, 1)
@@ -65,14 +72,3 @@ def test_shuffled_lists_are_the_same_lists_at_other_words():
     assert (rows[0] != lists.ids_VxL).any() and (rows[0][[0, 3]] == lists.ids_VxL[[0, 3]]).all()
     assert sorted(rows[1].max(axis=1)) == sorted(lists.weights_VxL.max(axis=1))
     assert [pair[0] for pair in before] == [pair[0] for pair in after]
-
-
-def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
-    N = paired.quick({}).model.n - 1
-    windows = senses.training_windows(DATA, np.array([0, 1, 7, DATA.train.stop - 1]))
-    expected = [DATA.tokens_T[p - senses.PLACE : p - senses.PLACE + N] for p in (1, 7)]
-    assert windows.tolist() == [list(e) for e in expected]
-    model = make_model(len(DATA.vocabulary), {'model.family': SENSES, 'model.n': N + 1})
-    probs_BxS = senses.choose(model, windows)
-    _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
-    np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)

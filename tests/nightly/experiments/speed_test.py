@@ -12,7 +12,7 @@ from helpers import refuses
 
 from configs import brown
 from experiments import study
-from experiments.cost.speed import ceiling, contestants, queries, race, scaling
+from experiments.cost.speed import ceiling, contestants, queries, race
 from experiments.cost.speed import problem as problem_lib
 from nplm_jax.config import settings
 from nplm_jax.utils.errors import NonFiniteError
@@ -109,7 +109,7 @@ def small_race(monkeypatch, tmp_path):
 
 
 def test_a_race_is_in_the_precision_of_the_machine_unless_others_are_asked_for(small_race, monkeypatch, tmp_path):
-    monkeypatch.setattr(problem_lib, 'native_precision', lambda: 'bfloat16')
+    monkeypatch.setattr(race, 'native_precision', lambda: 'bfloat16')
     words = [word for word in small_race if not word.startswith('--precisions')]
     start_study(race, *words, '--contestants=ours')
     (row,) = json.loads((tmp_path / 'race.json').read_text())['rows']
@@ -186,21 +186,6 @@ def test_words_that_a_study_cannot_use_are_one_line(module, words, start, capsys
         start_study(module, *words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(start)
-
-
-def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
-    points = [
-        {'batch': 1, 'words_per_second': {'ours, float32': [4.0, 5.0, 6.0], 'plain_jax, float32': [2.0]}},
-        {'batch': 8, 'words_per_second': {'ours, float32': [50.0]}},
-    ]
-    measured = {'axes': {'batch': points}, 'device': 'x', 'load_before': 0.0}
-    (tmp_path / 'scaling.json').write_text(json.dumps(measured))
-    start_study(scaling, '--show', f'--output={tmp_path / "scaling.json"}')
-    lines = capsys.readouterr().out.splitlines()
-    cells = [[c.strip() for c in line.split('|')[1:-1]] for line in lines[2:4]]
-    assert cells == [['1', '200,000 (5)', '500,000 (2)'], ['8', '20,000 (50)', '-']]
-    scaling.draw(measured, tmp_path / 'figure.png')
-    assert (tmp_path / 'figure.png').stat().st_size
 
 
 @pytest.mark.parametrize('missing', ['query', 'arpa', 'text'])

@@ -28,8 +28,6 @@ WRONG = {  # arguments, one of which names a missing or impossible value
     'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
     'runs': ['nosuch'],
-    'beyond.frontier.torch_recipes': ['--minutes=0'],
-    'cost.scale.cold': ['nosuch.txt'],
     'cost.scale.generate': ['10', 'nosuch/text.txt'],
     'cost.scale.ngrams': ['--folder=nosuch'],
     'cost.scale.preparation': ['nosuch.txt'],
@@ -138,10 +136,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 
 INTERRUPTED = {  # study -> function that measures a row, key of the rows, arguments, missing inputs
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
-    'cost.scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
-    'cost.speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
 }
 
 
@@ -150,9 +146,8 @@ def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, t
     function, key, words, missing = INTERRUPTED[name]
     module = importlib.import_module(f'experiments.{name}')
     monkeypatch.chdir(tmp_path)
-    for file in ('text', 'lmplz'):
-        (tmp_path / file).write_text('a\n')
-    rows = iter([{'digest': ''}] * (2 if name == 'cost.scale.cold' else 1))  # a round of this study has two programs
+    (tmp_path / 'text').write_text('a\n')
+    rows = iter([{'digest': ''}])
 
     def measure_row(*_):
         for row in rows:

@@ -285,6 +285,14 @@ def test_runs_of_words_and_bytes_are_compared_by_bits_per_byte(same_text, nplm_c
     assert results[0]['sizes']['test']['words'] == results[1]['sizes']['test']['words'] == 30
 
 
+def test_subwords_of_two_vocabularies_are_compared_by_bits_per_byte(same_text, nplm_command, tmp_path):
+    shutil.copytree(same_text / 'bytes', tmp_path / 'other')
+    record = json.loads((tmp_path / 'other' / 'corpus.json').read_text()) | {'sha256': 'of other tokens'}
+    (tmp_path / 'other' / 'corpus.json').write_text(json.dumps(record))
+    (header, _, *rows), (warning,) = nplm_command('compare', same_text / 'bytes', tmp_path / 'other')
+    assert '*' in cells(rows[0])[cells(header).index('bits/byte')] and 'bits per byte are comparable' in warning
+
+
 def test_what_cannot_be_compared_is_not_ranked(same_text, nplm_command):
     rows, (warning,) = nplm_command('compare', same_text / 'rare', same_text / 'bytes')
     assert '*' not in '\n'.join(rows) and '; rare: ' in warning

@@ -104,6 +104,15 @@ def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
         loading.load_dataset(settings)
 
 
+def test_a_corpus_with_its_own_splits_has_no_split_sizes(scratch):
+    texts = {split: ['a b c'] for split in ('train', 'valid', 'test')}
+    (scratch / 'my_models.py').write_text(f'{KINDS}\n\ndef parts():\n    return {texts}\n')
+    settings = {**NAMES, 'corpus.name': 'my_models:parts'}
+    assert len(corpora.load(load_settings(settings).corpus).valid) > 0
+    with refuses('corpus.valid'):
+        corpora.load(load_settings({**settings, 'corpus.valid': 2.0}).corpus)
+
+
 TRAPS = {  # a class in a user's module -> the key that names it, the rejected key, and a name in the message
     """class Mine(Window):
     width: int = 3

@@ -189,6 +189,8 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     assert {k: corpus.words[s.start : s.stop] for k, s in corpus.splits.items()} == {
         'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
     }  # fmt: skip
+    with refuses('corpus.train'):
+        text(tmp_path / 'train', train=2.0, **paths)
     with refuses('corpus.test_path'):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
     with refuses('corpus.valid_path'):

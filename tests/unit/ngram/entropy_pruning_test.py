@@ -6,8 +6,9 @@ from helpers import refuses
 
 from nplm_jax.data.stream import Span
 from nplm_jax.ngram import entropy_pruning, kneser_ney
-from nplm_jax.ngram.counts import count
-from nplm_jax.ngram.normalization import ngram_words
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import NgramTable, count
+from nplm_jax.ngram.normalization import ngram_words, normalize
 from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.runs.experiment import load_settings
 
@@ -140,3 +141,14 @@ def test_other_thresholds_are_refused(value):
 def test_families_that_are_not_pruned_refuse_a_threshold(family):
     with refuses('model.prune_entropy'):
         load_settings({'model.family': family, 'model.n': 3, 'model.prune_entropy': 1e-7})
+
+
+def test_back_off_weights_of_a_file_with_few_digits_keep_their_mass():
+    p = np.log([0.1, 0.3, 0.4, 0.2])
+    table = NgramTable(4, (np.arange(4), np.array([6, 11, 12, 13, 14])))
+    log_p = [p, np.log([0.5, 1 - 8e-5, 0.3, 0.2, 0.2])]
+    model = normalize(table, log_p, SCRATCH)
+    rounded = BackoffModel(table, [p, (log_p[1] / np.log(10)).round(4) * np.log(10)], model.log_b)
+    assert rounded.log_p[1][1] == 0  # 1 - 8e-5 is 0.0000 in the file
+    pruned = entropy_pruning.prune(rounded, [np.full(4, 0.1)], 1e-9)
+    np.testing.assert_allclose(pruned.log_b[0], model.log_b[0], atol=1e-12)

@@ -70,7 +70,8 @@ def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
     made = card.make(make_run(tmp_path, brown.get_config('mlp9'), perplexity=infinite))
     assert '| inf  ' in made and 'model-index' not in metadata(made)
     made = card.make(make_run(tmp_path, brown.get_config('kneser_ney_5'), imported='x.arpa', perplexity={}))
-    assert '## Results' not in made
+    assert '## Results' not in made and '## Training\n' not in made
+    assert 'imported' in made and 'trained by' not in made and 'Brown' not in made and 'datasets' not in metadata(made)
 
 
 @pytest.mark.parametrize('name', ['config.json', 'README.md', 'results.json'])

@@ -26,6 +26,10 @@ def test_a_table_is_padded_and_floats_have_one_decimal():
     ]
 
 
+def test_a_cell_of_a_table_has_no_bar_and_no_newline():
+    assert markdown_table(['next word', 'p'], [['|', 'a\nb']]).splitlines()[2:] == [r'| \|        | a b |']
+
+
 def test_a_figure_is_a_png(tmp_path):
     save_figure(matplotlib.figure.Figure(), tmp_path / 'a.png')
     assert (tmp_path / 'a.png').read_bytes().startswith(b'\x89PNG')

@@ -71,7 +71,7 @@ def test_a_finished_run_whose_text_has_changed_is_refused(texts, tmp_path, key):
 
 def test_another_config_in_the_folder_is_refused_with_its_first_keys_and_their_number(texts, tmp_path):
     experiment.run(texts, tmp_path / 'run')
-    texts.corpus.update(min_count=2, lowercase=False, train=0.5, valid=0.25, max_vocabulary=7)
+    texts.corpus.update(min_count=2, lowercase=False, numbers=True, split_possessive=False, max_vocabulary=7)
     with pytest.raises(BadInput) as caught:
         workdir.ensure_folder(tmp_path / 'run', experiment.load_settings(texts))
     assert caught.value.key == '--workdir' and caught.value.value == str(tmp_path / 'run')

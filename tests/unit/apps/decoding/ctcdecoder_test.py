@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import copy
+import dataclasses
 import gc
 import itertools
 import math
@@ -392,6 +393,8 @@ def test_unigrams_are_loaded_whatever_characters_they_have(tmp_path):
     [
         ('alphabet.json', '{', 'alphabet.json:1'),
         ('alphabet.json', '{"labels": "ab", "is_bpe": false}', 'alphabet.json'),
+        ('alphabet.json', '{"labels": ["", 1], "is_bpe": false}', 'labels'),
+        ('alphabet.json', '{"labels": ["a", "b"], "is_bpe": false}', 'labels'),
         ('language_model/attrs.json', '{"alpha": 1}', 'attrs.json'),
         ('language_model/attrs.json', '[]', 'attrs.json'),
         ('language_model/another.arpa', '', 'filepath'),
@@ -404,9 +407,31 @@ def test_a_damaged_folder_of_a_decoder_is_one_line(arpa, tmp_path, name, content
         BeamSearchDecoderCTC.load_from_dir(tmp_path)
 
 
+@pytest.mark.parametrize('encoding', ['ascii', 'nosuch'])
+def test_words_in_another_encoding_are_one_line(arpa, tmp_path, encoding):
+    build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
+    (tmp_path / 'language_model' / 'unigrams.txt').write_text('bugs\nbüny')
+    with refuses('unigram_encoding'):
+        BeamSearchDecoderCTC.load_from_dir(tmp_path, encoding)
+
+
 def test_a_mixture_is_not_saved(arpa, tmp_path):
     with refuses('kenlm_model'):
         build_ctcdecoder(LABELS, [arpa('bugs'), arpa('bugs')]).save_to_dir(tmp_path)
+
+
+def test_a_decoder_is_not_saved_in_the_folder_of_its_model(folders):
+    with refuses('filepath'):
+        build_ctcdecoder(['', ' ', *'ilkedog'], folders / 'counts').save_to_dir(folders / 'counts' / 'decoder')
+    assert not (folders / 'counts' / 'decoder').exists()
+
+
+def test_a_model_without_a_file_replaces_no_saved_decoder(folders, arpa, tmp_path):
+    build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
+    model = dataclasses.replace(nplm_jax.load(folders / 'counts'), folder=None)
+    with refuses('kenlm_model'):
+        build_ctcdecoder(['', ' ', *'ilkedog'], model).save_to_dir(tmp_path)
+    assert BeamSearchDecoderCTC.load_from_dir(tmp_path).decode(LOGITS) == 'bugs bunny'
 
 
 def test_a_model_is_freed_with_its_decoder(arpa):

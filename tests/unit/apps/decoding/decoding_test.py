@@ -177,6 +177,15 @@ def test_weights_are_tuned_on_references():
             decoding.word_error_rate(*([text] for text in pair))
 
 
+def test_the_error_rate_of_no_words_is_refused():
+    for call in (decoding.word_error_rate, decoding.tune):
+        for references in ([], [[]]):
+            with refuses('references'):
+                call([[hypothesis('a', -1.0, -2.0)]] * len(references), references)
+    with refuses('lists'):
+        decoding.tune([[]], [['a']])
+
+
 @pytest.mark.parametrize('impossible', [-1e30, -math.inf])
 @pytest.mark.filterwarnings('error')
 def test_weights_are_tuned_on_lists_with_impossible_hypotheses(impossible):
@@ -233,6 +242,7 @@ def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm
         ('labels', '-\n|\na\n', 'lexicon.txt:2: '),
         ('lexicon', 'a\n', 'lexicon:1: '),
         ('lexicon', '', 'lexicon'),
+        ('lexicon', 'a a |\nab a - b |\n', 'lexicon:2: '),
         ('labels', '_\n|\na\nb\n', "--blank='-': "),
         ('labels', '-\n/\na\nb\n', "--silence='|': "),
         ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
@@ -323,12 +333,35 @@ def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
-    with refuses('lexicon'):
-        decoding.Decoder(model, TOKENS, {'ab': 'ab|'})
+    for spellings in ('ab|', ['a', 'b', '|'], [], [['a', '-', 'b', '|']]):
+        with refuses('lexicon'):
+            decoding.Decoder(model, TOKENS, {'ab': spellings})
     with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
     with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)
+
+
+@pytest.mark.parametrize('lexicon', [None, LEXICON])
+@pytest.mark.parametrize('wrong', [math.nan, math.inf, '1'])
+def test_weights_that_are_not_finite_are_refused_with_and_without_a_model(model, lexicon, wrong):
+    for used in (model, None):
+        with refuses('lm_weight'):
+            decoding.Decoder(used, TOKENS, lexicon, decoding.Weights(wrong))
+        with refuses('word_score'):
+            decoding.Decoder(used, TOKENS, lexicon, decoding.Weights(1.0, wrong))
+    with refuses('model') as caught:
+        decoding.Decoder('runs/brown-lstm', TOKENS, lexicon)
+    assert 'end-of-sentence' not in str(caught.value)
+
+
+@pytest.mark.parametrize('lexicon', [None, LEXICON])
+def test_a_label_that_separates_words_is_not_the_blank(model, files, capsys, lexicon):
+    with refuses('silence'):
+        decoding.Decoder(model, TOKENS, lexicon, blank='|')
+    with pytest.raises(SystemExit):
+        cli.main([*(flag for flag in files() if lexicon or '--lexicon' not in flag), '--blank=|'])
+    assert capsys.readouterr().err.startswith("--silence='|': ")
 
 
 def test_tokens_in_another_case_are_refused_without_a_lexicon(model):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from language_runs import make_runs
 
+from nplm_jax.inference.generation import GREEDY, Choice
+
 HARNESS = 'nplm_jax.apps.evaluation.harness'
 
 
@@ -69,6 +71,30 @@ def test_greedy_continuations_are_told_in_one_pass(make, run, monkeypatch):
     changed = np.append(whole[:-1], lm._vocabulary.encode([other])).astype(np.int32)
     assert not lm._is_greedy(changed, 2) and lm._is_greedy(changed, len(changed))
     assert lm._is_greedy(whole, 0) == (model.next_word(lm._start.before(whole)[None])[0].argmax() == whole[0])
+
+
+def test_an_unknown_word_is_not_greedy_even_if_rare_words_are_the_most_likely(make, monkeypatch):
+    lm = make('counts')
+    best = 2
+    log_p_1xV = np.full((1, len(lm._vocabulary)), -9.0)
+    log_p_1xV[0, [0, best]] = -0.1, -1.0
+    monkeypatch.setattr(lm._model, 'predict', lambda state: log_p_1xV)
+    told = [lm._is_greedy(np.array([1, word], np.int32), 1) for word in (0, best, best + 1)]
+    assert told == [False, True, False]
+
+
+def test_repeated_requests_are_different_samples_with_the_given_limits(make, monkeypatch):
+    lm = make('counts', seed=5)
+    calls = []
+
+    def sample(model, prompt, words, samples, choice, seed, is_enough):
+        calls.append((choice, seed))
+        return np.zeros((1, 0), np.int32)
+
+    monkeypatch.setattr('nplm_jax.inference.generation.sample', sample)
+    sampled, limits = {'do_sample': True}, {'temperature': 0.5, 'top_k': 3, 'top_p': 0.9}
+    lm.generate_until(requests(*(('i', options) for options in (sampled, sampled, sampled | limits, limits))))
+    assert calls == [(Choice(), 5), (Choice(), 6), (Choice(0.5, 3, 0.9), 5), (GREEDY, 5)]
 
 
 def test_too_many_unknown_words_are_named_and_the_model_is_described(make, capsys):

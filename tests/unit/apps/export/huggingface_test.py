@@ -12,6 +12,7 @@ from helpers import SENSES, make_model, refuses, small_settings
 
 from nplm_jax.apps.export import huggingface
 from nplm_jax.data import vocabulary
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
@@ -244,6 +245,14 @@ def test_the_folder_has_what_transformers_reads(tmp_path):
     assert roles == {'unk_token': '<rare>', 'pad_token': '<pad>', 'bos_token': '<p>', 'eos_token': '<p>'}
     ids = json.loads((tmp_path / 'folder' / 'generation_config.json').read_text())
     assert (ids['bos_token_id'], ids['eos_token_id'], ids['pad_token_id']) == (1, 1, V)
+
+
+def test_bytes_without_newlines_and_marks_have_no_tokens_at_line_ends(tmp_path):
+    pytest.importorskip('safetensors', reason='pip install safetensors')
+    words = dataclasses.replace(vocabulary.build(list('abc')), tokenizer=ByteTokenizer(boundary_tokens=False))
+    huggingface.write_folder(make_model(len(words), {}), words, small_settings({}), tmp_path / 'folder')
+    ids = json.loads((tmp_path / 'folder' / 'generation_config.json').read_text())
+    assert ids == {'pad_token_id': len(words)}
 
 
 def test_the_model_files_need_pytorch_and_transformers_alone():

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -89,6 +90,13 @@ def test_an_arpa_file_is_a_model(folders, table, nplm_command, tmp_path):
     assert found[0]['counts']['all'] == found[1]['lm.arpa']['all']
 
 
+def test_two_folders_of_the_same_name_are_named_by_their_paths(folders, table, nplm_command, tmp_path):
+    shutil.copytree(folders / 'counts', tmp_path / 'counts')
+    runs = [str(folders / 'counts'), str(tmp_path / 'counts')]
+    (out,), _ = nplm_command('pairs', *runs, f'--table={table}', '--json')
+    assert list(json.loads(out)['models']) == runs
+
+
 def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
     row = {'sentence_good': 'I like the "dog".', 'sentence_bad': 'I like milk, dog.', 'a': 'dog', 'b': 'milk dog'}
     (tmp_path / 'pairs.jsonl').write_text(f'{json.dumps(row)}\n')
@@ -111,6 +119,7 @@ WRONG = [
     ('good,bad\n那只猫睡,那只睡猫\n', [], "sentences='那只猫睡': "),
     ('good,bad\nx,y\n', ['--output=x.txt'], "--output='x.txt': "),
     ('good,bad\nx,y\n', ['nowhere'], "RUN='nowhere': "),
+    ('good,bad\nx,y\n', ['{}'], 'must not be given twice'),
 ]
 
 
@@ -120,7 +129,7 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp
     (tmp_path / 'pairs.csv').write_text(text)
     with pytest.raises(SystemExit) as stop:
         runs = [] if arguments[:1] == ['nowhere'] else [str(folders / 'counts')]
-        cli.main(['pairs', '--table=pairs.csv', *runs, *arguments])
+        cli.main(['pairs', '--table=pairs.csv', *runs, *(argument.format(*runs) for argument in arguments)])
     _, stderr = lines()
     assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
 
@@ -133,6 +142,8 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp
         (r'{"good": "a b", "bad": "b a", "note": ["\ud83d"]}', 'pairs.jsonl:3'),
         (r'{"good": "a b", "bad": "b a", "\ud83d": 1}', 'pairs.jsonl:3'),
         ('{"good": "x"}', "pairs.jsonl:3, column 'bad'"),
+        ('{"good": "x", "bad": NaN}', "pairs.jsonl:3, column 'bad'"),
+        ('{"good": ["x", "y"], "bad": "x"}', "pairs.jsonl:3, column 'good'"),
     ],
 )
 def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):

@@ -167,6 +167,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, tmp_path,
     [
         ({'r3': 'fast'}, "times.csv:5, column 'time': "),
         ({'r3': 'inf'}, "times.csv:5, column 'time': "),
+        ({'r3': '1_000'}, "times.csv:5, column 'time': "),
         ({'r3': 0}, "times.csv:5, column 'time': "),
         ({f'r{row}': 'NA' for row in range(108)}, "--time='time': "),
     ],
@@ -194,6 +195,13 @@ def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):
         cli.main(['reading-times', str(folders / 'counts'), '--table', str(table), '--folds=3'])
     (line,) = lines()[1]
     assert '=15: ' in line and '17' in line
+
+
+def test_times_that_are_equal_in_each_item_are_refused(folders, tmp_path, lines):
+    table = write_table(tmp_path / 'times.csv', **{f'r{row}': 300 + row // 9 for row in range(108)})
+    with pytest.raises(SystemExit):
+        cli.main(['reading-times', str(folders / 'counts'), '--table', str(table), '--folds=3'])
+    assert lines()[1][0].startswith("--time='time': ")
 
 
 def test_words_of_a_script_without_blanks_that_are_all_unknown_are_refused(folders, tmp_path, lines):

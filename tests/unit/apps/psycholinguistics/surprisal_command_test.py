@@ -129,6 +129,20 @@ def test_the_words_of_an_arpa_file_have_no_frequencies(folders, surprisal, tmp_p
     assert all(float(row['surprisal_lm.arpa']) > 0 for row in rows)
 
 
+def test_an_unknown_word_with_a_space_that_does_not_break_is_told(folders, surprisal, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    (tmp_path / 'words.csv').write_text('item,zone,word\n1,1,i\n1,2,like\xa0dog\n')
+    (row, unknown), stderr = surprisal(tmp_path / 'lm.arpa', f'--table={tmp_path}/words.csv')
+    assert unknown['in_vocabulary'] == 'FALSE' and stderr[0].startswith('1 of 2 words (50.0%) ')
+
+
+def test_an_arpa_file_has_no_spelling_model(folders, surprisal, lines, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    with pytest.raises(SystemExit):
+        surprisal(tmp_path / 'lm.arpa', '--open', text='i like zzz')
+    assert lines()[1][0].startswith('--open: requires a run')
+
+
 def test_a_line_is_an_item_and_the_command_says_how_many_it_read(folders, surprisal):
     rows, stderr = surprisal(folders / 'network', text='i like dog\ni hate milk\n')
     assert [row['item'] for row in rows] == list('111222')

@@ -297,6 +297,7 @@ WRONG = [
     ),
     ({}, {'frame': 'the dog'}, "frame='str': "),
     ({}, {'frame': []}, 'the list: '),
+    ({}, {'frame': ['the dog'], 'sentence': 'text'}, "sentence='text': "),
     ({}, {'punctuation': 'none'}, "punctuation='none': "),
     ({}, {'spillover': -1}, 'spillover=-1: '),
     ({}, {'weights': [1.0]}, 'weights=[1.0]: '),
