@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments import audit, origins, points, results, study
-from experiments.points import Mixture, Point, Program
+from experiments.points import Mixture, Point, Program, Training
 from experiments.sources import of_runs
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
@@ -117,6 +117,7 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
         flags = f'--workdir={runs / point.name}', f'--output={output}'
         _run([sys.executable, '-m', *point.command, *flags], until)
         return read_json(output)
+    assert isinstance(point, Training)
     found = launch(point.words(runs), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
     found = {**_cost_before(point, found), **found, 'settings': changed}
@@ -146,8 +147,10 @@ def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> d
     command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']
     subprocess.run(command, cwd=ROOT, check=True)
     mixed = read_json(output)
-    sums = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
-    shared = {key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]}
+    sums: dict[str, Any] = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
+    shared: dict[str, Any] = {
+        key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]
+    }
     perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
     facts = {'name': point.name, 'family': 'mixture', 'trained': of_runs(members)}
     return {**mixed, **facts, **shared, **perplexities, **sums}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -86,7 +87,8 @@ class StudyParser(Parser):
 
     def check_output(self, flags: Flags) -> None:
         """Raises BadInput if the results cannot be written."""
-        if not (output := getattr(flags, 'output', '')):
+        output: pathlib.Path | None = getattr(flags, 'output', None)
+        if not output:
             return
         folder = output.parent if self._output_suffix else output
         require(output == folder or not output.is_dir(), '--output', str(output), 'must be a file, not a folder')

@@ -125,7 +125,7 @@ def draw(path: pathlib.Path) -> None:
         axes.plot(point.seconds, point.test, 'o', color=COLOURS[bool(name), point.recorded['family'] == 'nplm'])
         if name:
             x, y, aligned = side
-            at = {'xytext': (x, y), 'textcoords': 'offset points', 'ha': aligned, 'va': 'center'}
+            at: dict[str, Any] = {'xytext': (x, y), 'textcoords': 'offset points', 'ha': aligned, 'va': 'center'}
             axes.annotate(name, (point.seconds, point.test), fontsize=11, **at)
     ticks = (140, 160, 180, 200, 240, 280)
     axes.set(xscale='log', yscale='log', xlim=(0.3, 9000), ylim=(127, 320))

@@ -113,10 +113,10 @@ def draw() -> None:
         axes.scatter(column[rung], test, s=70, color='tab:blue', zorder=3)
         gained = gain(measured, rung)
         label = f'{test:.0f}' if gained is None else f'{test:.0f}\n{-gained:+.0%}'
-        side = {'xytext': (0, -9), 'va': 'top'} if column[rung] else {'xytext': (0, 9), 'va': 'bottom'}
-        covers = {'bbox': {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}, 'zorder': 2}  # over lines
+        side: dict[str, Any] = {'xytext': (0, -9), 'va': 'top'} if column[rung] else {'xytext': (0, 9), 'va': 'bottom'}
+        covers = {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}  # over lines
         at = {'textcoords': 'offset points', 'ha': 'center', 'fontsize': 11, **side}
-        axes.annotate(label, (column[rung], test), **at, **covers)
+        axes.annotate(label, (column[rung], test), bbox=covers, zorder=2, **at)
     baseline = measured[BASELINE].perplexity('test')
     axes.axhline(baseline, color='tab:red', linestyle='--', linewidth=1)
     axes.annotate(

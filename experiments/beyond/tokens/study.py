@@ -130,7 +130,8 @@ def time_updates(training: train_lib.Training) -> tuple[list[float], float, trai
     Returns:
         The processor seconds of each chunk of updates, the processor seconds after the last chunk, and the result.
     """
-    seconds, result = [], None
+    seconds: list[float] = []
+    result: Any = None
     while True:
         started = time.process_time()
         try:

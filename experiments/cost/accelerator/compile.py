@@ -64,6 +64,7 @@ def cases() -> list[Case]:
         topology = chips.TOPOLOGIES[name]
         n = topology.num_devices
         both = 2 ** math.ceil(math.log2(n) / 2)
+        shares: tuple[int, ...]
         if name in SMALL:
             shares = n, both, 1  # devices that divide the batch
         elif name in NEWER:
@@ -92,7 +93,13 @@ def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str
         traced, updates, words = update.traced, programs.NUM_STEPS, case.batch_size
     else:
         traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
-    entry = {'row': case.row, 'data': case.data, 'model': case.model, 'batch_size': case.batch_size, 'words': words}
+    entry: dict[str, Any] = {
+        'row': case.row,
+        'data': case.data,
+        'model': case.model,
+        'batch_size': case.batch_size,
+        'words': words,
+    }
     try:
         started = time.monotonic()
         compiled = traced.lower().compile()
@@ -149,11 +156,12 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
     of all moments.
     """
     network, summed = update.network, update.num_parameters + 1
+    output: Any = network.output
     if data * model == 1:
         return 0
-    if isinstance(network.output, SparseOutputLayer):
+    if isinstance(output, SparseOutputLayer):
         return summed + (len(network.tables.words) * 5 if model > 1 else 0)
-    blocks = -(-update.batch_size // data // network.output.block_size)
+    blocks = -(-update.batch_size // data // output.block_size)
     return (summed if data > 1 else 0) + (3 * blocks + 1 if model > 1 else 0)
 
 

@@ -97,7 +97,7 @@ class Program:
 
     def collectives(self) -> list[dict[str, Any]]:
         """Returns the collectives: kind, number of executions, bytes of results per execution, and group size."""
-        found: collections.Counter[tuple[str, int, int]] = collections.Counter()
+        found: dict[tuple[str, int, int], float] = collections.defaultdict(float)
         for instruction, times in self.sent():
             size = sum(array.bytes for array in _results(instruction))
             found[instruction.kind, size, _group_size(instruction.rest)] += times

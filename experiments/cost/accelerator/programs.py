@@ -100,14 +100,15 @@ def trace_update(
     output, streams = network.output, network.layout.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
     made = make_sharding(parallel, batch_size, streams, isinstance(output, SparseOutputLayer), devices)
-    if made.mesh is None:  # it would use JAX's own device
-        made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
+    mesh_of = made.mesh or sharding.make_mesh(1, 1, devices)  # without a mesh, JAX would use its own device
+    if made.mesh is None:
+        made = sharding.MeshSharding(mesh_of)
     program = make_program(settings, network, CORPUS // batch_size + 1, made)
-    everywhere = NamedSharding(made.mesh, PartitionSpec())
+    everywhere = NamedSharding(mesh_of, PartitionSpec())
     put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
     state = jax.eval_shape(lambda: step.init_state(program, settings.seed, settings.optimizer.hyperparams))
     specs = program.sharding.partition_specs(state)
-    state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(made.mesh, spec)), state, specs)
+    state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(mesh_of, spec)), state, specs)
     extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
     tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
     inputs = step.StepInputs(tokens_T, put(extras))

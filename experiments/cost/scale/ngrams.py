@@ -158,7 +158,8 @@ def lmplz_perplexity(folder: pathlib.Path, kenlm: pathlib.Path) -> float:
     with (folder / 'test.txt').open() as text:
         query = [str(kenlm / 'query'), '-n', '-v', 'summary', str(folder / 'model.arpa')]
         output = subprocess.run(query, stdin=text, capture_output=True, text=True, check=True).stdout
-    return float(re.search(r'Perplexity including OOVs:\s*([0-9.]+)', output)[1])
+    (perplexity,) = re.findall(r'Perplexity including OOVs:\s*([0-9.]+)', output)
+    return float(perplexity)
 
 
 def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, memory: str) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, m
         ours.append(measure_ours(folder, words, sizes['vocabulary']))
         if kenlm:
             lmplz.append(measure_lmplz(folder, kenlm, memory))
-    row = {'words': words, **sizes, 'nplm_jax': _faster(ours)}
+    row: dict[str, Any] = {'words': words, **sizes, 'nplm_jax': _faster(ours)}
     if kenlm:
         row['lmplz'] = _faster(lmplz)
         if words < SLOW:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from configs import text
@@ -154,7 +154,8 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures the given texts."""
     if flags.child:
-        print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
+        stages: dict[str, Callable[..., Any]] = {'start': start, 'learn': learn}
+        print(json.dumps(stages[flags.child](*flags.texts, flags.tokens)))
         return
     for file in flags.texts:
         require(os.path.isfile(file), 'TEXT', file, 'must be a file')

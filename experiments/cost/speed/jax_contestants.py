@@ -173,8 +173,9 @@ def plain_jax(problem: Problem, precision: str) -> Turn:
 
     @functools.partial(jax.jit, donate_argnums=0)
     def updates(carry: tuple[Any, ...], positions_SxB: jax.Array) -> tuple[tuple[Any, ...], jax.Array]:
-        (*carry, _), nll_S = jax.lax.scan(update, (*carry, problem.network.start(problem.num_streams)), positions_SxB)
-        return tuple(carry), nll_S
+        start = problem.network.start(problem.num_streams)
+        (*others, _), nll_S = jax.lax.scan(update, (*carry, start), positions_SxB)
+        return tuple(others), nll_S
 
     params = jax.tree.map(jnp.array, problem.params)
     opt_state = optimizer.init(params, settings.optimizer.hyperparams)

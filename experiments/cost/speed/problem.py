@@ -44,7 +44,8 @@ def rung(name: str) -> ConfigDict:
     return config_lib.override(config, {'output.kind': 'full', 'optimizer.warmup': 0})
 
 
-ROWS = {  # name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto)
+# Name -> the function that creates the config, and |V| (of WikiText-2: with corpus.paragraphs=auto).
+ROWS: dict[str, tuple[Callable[[], ConfigDict], int]] = {
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),

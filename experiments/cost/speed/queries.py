@@ -80,7 +80,7 @@ class Load(NamedTuple):
 def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
     """Loads a model with `query`, which receives no text until its memory has been read."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [program, '-v', 'summary', arpa]
+    command = [str(program), '-v', 'summary', str(arpa)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         kilobytes, sleeps = 0, False
         while not sleeps:  # until `query` waits for the text

@@ -9,6 +9,7 @@ Dims: W left-out words, B occurrences, J words after an occurrence, R resamples 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
@@ -269,6 +270,10 @@ def share_of_the_way(
     return float((reached - rare) / (trained - rare))
 
 
+def _mean_of(x_W: np.ndarray, numbers_W: np.ndarray) -> float:
+    return float(x_W[numbers_W].mean())
+
+
 def test_table(measured: dict[str, Any], kind: str) -> str:
     """Returns a table of the mean log P of the test words by method and number of occurrences, with intervals."""
     rows = []
@@ -276,7 +281,7 @@ def test_table(measured: dict[str, Any], kind: str) -> str:
         cells = []
         for shown in shown_of(measured):
             log_p_W = values(measured, 'test', method, kind, shown)
-            low, high = interval(lambda numbers_W, x_W=log_p_W: x_W[numbers_W].mean(), len(log_p_W), measured['seed'])
+            low, high = interval(functools.partial(_mean_of, log_p_W), len(log_p_W), measured['seed'])
             cells.append(f'{log_p_W.mean():.3f} ({low:.2f}, {high:.2f})')
         rows.append([method if method != measured['chosen'] else f'posterior: {method}', *cells])
     return markdown_table([f'{measured["network"]}: {KINDS[kind]}', *shown_of(measured)], rows)
@@ -292,13 +297,9 @@ def share_table(networks: Sequence[dict[str, Any]]) -> str:
                 if shown not in shown_of(measured):
                     cells.append('-')
                     continue
-                arguments = measured, 'test', measured['chosen'], kind, shown
-                low, high = interval(
-                    lambda numbers_W, a=arguments: share_of_the_way(*a, numbers_W),
-                    len(measured['words']['test']),
-                    measured['seed'],
-                )
-                cells.append(f'{share_of_the_way(*arguments):.2f} ({low:.2f}, {high:.2f})')
+                share = functools.partial(share_of_the_way, measured, 'test', measured['chosen'], kind, shown)
+                low, high = interval(share, len(measured['words']['test']), measured['seed'])
+                cells.append(f'{share():.2f} ({low:.2f}, {high:.2f})')
             rows.append([measured['network'], name, *cells])
     return markdown_table(['network', 'log P of', *all_shown], rows)
 

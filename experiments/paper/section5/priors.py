@@ -109,11 +109,11 @@ def make_tables(content: dict[str, Any]) -> str:
     for by, header in (('predicted', 'occurrences of the word'), ('before', 'occurrences of the word before')):
         lines = []
         for i, (low, high) in enumerate(BANDS):
-            change = [
+            changes = [
                 paired.mean_and_spread(paired.band_gains(content, name, 'none', by, i), 2) for name in compared(content)
             ]
             band = f'{low}' if low == high else f'{low} to {high}' if high < 10**9 else f'{low} or more'
-            lines.append([band, f'{content["band_words"][by][i]:,}', *change])
+            lines.append([band, f'{content["band_words"][by][i]:,}', *changes])
         tables.append(markdown_table([header, 'test words', *compared(content)], lines))
     return '\n\n'.join(tables)
 

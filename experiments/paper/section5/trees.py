@@ -16,7 +16,7 @@ import os
 import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -130,7 +130,7 @@ def _in_order(codes: Sequence[tuple[int, str]]) -> list[str]:
 def write_codes(folder: pathlib.Path, run: str) -> None:
     """Writes wordnet.tsv, clusters.tsv and two_codes.tsv for the vocabulary of a trained network."""
     loaded = load(run)
-    words, model = loaded.vocabulary, loaded.model
+    words, model = loaded.vocabulary, cast(Any, loaded.model)
     tables = ('U_VxK', 'C_VxM')
     has_tables = isinstance(model, NeuralLanguageModel) and set(tables) <= set(model.params)
     require(has_tables, '--features', run, f'must be a run of a network with the parameters {" and ".join(tables)}')
@@ -203,7 +203,7 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 def take(name: str, run: str) -> None:
     """Copies the results of a run, and adds the mean number of nodes above a word, weighted by count."""
     loaded = load(run)
-    words, model = loaded.vocabulary, loaded.model
+    words, model = loaded.vocabulary, cast(Any, loaded.model)
     has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')
     require(has_tree, '--take', f'{name}={run}', 'must be a run with output.kind=tree')
     nodes_V = (model.network.output.nodes.signs_VxRxD != 0).sum(axis=(1, 2))

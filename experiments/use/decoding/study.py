@@ -48,7 +48,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
 }
 ROUNDS = 2  # of tuning the weights
 DRAWS = 2000  # resamples of sentences, for the intervals
-BEAM = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
+BEAM: dict[str, Any] = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
 
 
 def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> list[list[str]]:
