@@ -80,7 +80,8 @@ def check_settings(settings: CorpusSettings) -> None:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
-    if settings.name in (*_WITH_EOS, 'sentences') or settings.valid_path:
+    # The config of ap_news sets sizes, which valid_path overrides.
+    if settings.name in (*_WITH_EOS, 'sentences') or (settings.valid_path and settings.name == 'text'):
         check_default_sizes(settings)
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
@@ -148,11 +149,9 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
     """Returns the sources of a corpus: a single text, or the training, validation and test texts.
 
     Raises:
-        BadInput: A text is missing, or a split size is set for a corpus that has its own splits.
+        BadInput: A text is missing, or a split size is set for a plug-in that returns splits.
     """
     sources = _reader(settings).sources(settings)
-    if len(sources) > 1:
-        check_default_sizes(settings)
     if not settings.tokenizer.is_lossless:
         return sources
     if len(sources) == 1 and settings.name != 'sentences':
@@ -234,6 +233,8 @@ def _text_sources(settings: CorpusSettings) -> list[TextSource]:
 def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     """Returns the texts of a plug-in corpus: one stream, or the texts of each split."""
     made = _function(settings)(**settings.options)
+    if isinstance(made, Mapping):
+        check_default_sizes(settings)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
