@@ -80,9 +80,8 @@ def check_settings(settings: CorpusSettings) -> None:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
-    # The config of ap_news sets sizes, which valid_path overrides.
     if settings.name in (*_WITH_EOS, 'sentences') or (settings.valid_path and settings.name == 'text'):
-        check_default_sizes(settings)
+        check_default_sizes(settings)  # not of ap_news, whose config sets the sizes
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
@@ -146,11 +145,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 
 
 def find_sources(settings: CorpusSettings) -> list[TextSource]:
-    """Returns the sources of a corpus: a single text, or the training, validation and test texts.
-
-    Raises:
-        BadInput: A text is missing, or a split size is set for a plug-in that returns splits.
-    """
+    """Returns the sources of a corpus: a single text, or the training, validation and test texts."""
     sources = _reader(settings).sources(settings)
     if not settings.tokenizer.is_lossless:
         return sources
@@ -169,11 +164,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Describes the text of a corpus and its licence in one line, without importing plug-ins.
-
-    Raises:
-        BadInput: No corpus has this name.
-    """
+    """Describes a corpus and its licence in one line, without importing plug-ins; raises BadInput for unknown names."""
     return (_PLUGIN if plugins.is_path(settings.name) else _reader(settings)).licence
 
 
