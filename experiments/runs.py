@@ -64,7 +64,7 @@ def seconds_before(point: Point) -> float | None:
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains or resumes a run. Also starts launch.py for a finished run, which it refuses if the config is another.
+    """Trains or resumes a run. For a finished run, launch.py only checks that the config is the same.
 
     Args:
         words: The arguments of launch.py, without --workdir.
@@ -128,14 +128,14 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
 
 
 def _cost_before(point: Point, found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the cost in the committed result of a point if that is the result of the same run; otherwise nothing."""
+    """Returns the cost in the committed result of a point if it is from the same run; otherwise an empty dictionary."""
     before = read_json(point.result) if point.result.exists() else {}
     is_same = all(before.get(key) == found.get(key) for key in ('commit', 'perplexity'))
     return {key: before[key] for key in _COST if is_same and key in before}
 
 
 def _faults_of_finished(point: Point, runs: pathlib.Path) -> list[str]:
-    """Returns the reasons why `experiments.audit` rejects the run of a point that ended earlier, if there is one."""
+    """Returns the reasons why `experiments.audit` rejects an earlier finished run of a point, if there is one."""
     path = runs / point.name / 'results.json'
     return audit.faults({path: origins.of(read_json(path))})[path] if path.exists() else []
 

@@ -31,7 +31,7 @@ from nplm_jax.ngram import arpa, sentence_marks, static_mixture
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.interpolated import FrequencyBins
 from nplm_jax.ngram.shared_scratch import SharedScratch
-from nplm_jax.reporting import catalog
+from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.runs.mixture_weights import read_weights
@@ -75,9 +75,7 @@ def main(flags: argparse.Namespace) -> None:
 
     rows = []
     for name, folder, model, weight in zip(loaded.names, flags.runs, models, learned.weights_QxM[0].tolist()):
-        path = catalog.expand_run(folder)
-        row = {'name': name, **_perplexities(model, data), 'weight': weight}
-        rows.append({**row, 'folder': str(path.resolve()), 'digest': catalog.digest(path)})
+        rows.append({**provenance.of_model(name, folder), **_perplexities(model, data), 'weight': weight})
     mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
     results = {'models': rows, 'mixtures': {name: _perplexities(model, data) for name, model in mixtures.items()}}
     print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(results))

@@ -80,8 +80,8 @@ def check_settings(settings: CorpusSettings) -> None:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
-    if settings.name in (*_WITH_EOS, 'sentences') or settings.valid_path:
-        check_default_sizes(settings)
+    if settings.name in (*_WITH_EOS, 'sentences') or (settings.valid_path and settings.name == 'text'):
+        check_default_sizes(settings)  # not of ap_news, whose config sets the sizes
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
@@ -145,14 +145,8 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 
 
 def find_sources(settings: CorpusSettings) -> list[TextSource]:
-    """Returns the sources of a corpus: a single text, or the training, validation and test texts.
-
-    Raises:
-        BadInput: A text is missing, or a split size is set for a corpus that has its own splits.
-    """
+    """Returns the sources of a corpus: a single text, or the training, validation and test texts."""
     sources = _reader(settings).sources(settings)
-    if len(sources) > 1:
-        check_default_sizes(settings)
     if not settings.tokenizer.is_lossless:
         return sources
     if len(sources) == 1 and settings.name != 'sentences':
@@ -170,11 +164,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Describes the text of a corpus and its licence in one line, without importing plug-ins.
-
-    Raises:
-        BadInput: No corpus has this name.
-    """
+    """Describes a corpus and its licence in one line, without importing plug-ins; raises BadInput for unknown names."""
     return (_PLUGIN if plugins.is_path(settings.name) else _reader(settings)).licence
 
 
@@ -234,6 +224,8 @@ def _text_sources(settings: CorpusSettings) -> list[TextSource]:
 def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     """Returns the texts of a plug-in corpus: one stream, or the texts of each split."""
     made = _function(settings)(**settings.options)
+    if isinstance(made, Mapping):
+        check_default_sizes(settings)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)

@@ -65,11 +65,12 @@ def prune(
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
             problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
-            writer.append(excess)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
             kept = is_kept[k - 1][block.nodes]
-            is_kept[k - 2][block.contexts] |= block.sum_by_context(kept) > 0
+            is_context = block.sum_by_context(kept) > 0
+            writer.append(np.where(is_context, excess, 0))  # other contexts get a back-off weight of exactly one
+            is_kept[k - 2][block.contexts] |= is_context
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
         excesses.append(writer.finish())

@@ -11,6 +11,9 @@ from typing import Any
 
 import jax
 
+from nplm_jax.reporting import catalog
+from nplm_jax.utils.untrusted import sha256
+
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -21,6 +24,15 @@ def provenance() -> dict[str, Any]:
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
         'device': f'{jax.device_count()} x {jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores ({_processor()})',
     }
+
+
+def of_model(name: str, folder: str) -> dict[str, Any]:
+    """Returns the name, path and digest of a finished run or ARPA file, and the commit and versions of the run."""
+    path = catalog.expand_run(folder)
+    recorded = catalog.finished(path) or {}
+    origin: dict[str, Any] = {key: recorded[key] for key in ('commit', 'versions') if key in recorded}
+    digest = sha256('RUN', path) if path.is_file() else catalog.digest(path)
+    return {'name': name, 'folder': str(path.resolve()), 'digest': digest, **origin}
 
 
 def _commit() -> str:

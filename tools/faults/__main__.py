@@ -98,7 +98,7 @@ def _row(fault, phase, records):
 
 def _short(said: str) -> str:
     """Removes log times, varying numbers, and the ends of long messages of other libraries."""
-    said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
+    said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said))
     return said if len(said) < 150 else f'{said[:150]} ...'
 
 

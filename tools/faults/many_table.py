@@ -59,7 +59,7 @@ def _codes(group: list[dict], key: str) -> str:
 
 def _short(said: str) -> str:
     """Returns a message without log times, varying numbers, paths and long text in brackets."""
-    said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said)).replace('|', '\\|')
+    said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said))
     said = re.sub(r"='/[^']*'", "='...'", said)
     said = re.sub(r'\(UNKNOWN: (Gloo [\w-]+ failed).*?\)$', r'(\1 ...)', said)
     return said if len(said) < 110 else f'{said[:110]} ...'

@@ -24,7 +24,7 @@ HEADER = ['output.kind', 'samples', 'shortlist', 'classes', 'epochs', 'words/s',
 
 
 def rows() -> list[list[Any]]:
-    """Returns the unchanged row and the points. Raises BadInput if a result is missing or belongs to another run."""
+    """Returns the row `full` and the points. Raises BadInput if a result is missing or belongs to another run."""
     points = [_row(results.read(RESULTS, name), {'name': name, **overrides}) for name, overrides in POINTS.items()]
     return [_row(results.read(FULL, 'mlp9'), {}), *points]
 

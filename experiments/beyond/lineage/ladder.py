@@ -157,7 +157,7 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
 def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
     """Returns the keys whose values differ between a rung's config and a run recorded by `experiments.runs`.
 
-    These runs were recorded when a key had the default of the default config, regardless of the component.
+    When these runs were recorded, all components shared the defaults of the default config.
     """
     values, defaults = flatten(config), flatten(config_lib.default_config())
     others = (

@@ -1,4 +1,4 @@
-"""Trains a network on words, pieces or bytes for as many updates as fit into a number of processor seconds.
+"""Trains a network on words, subwords or bytes for as many updates as fit into a number of processor seconds.
 
 python -m experiments.runs tokens                                                      all runs
 python -m experiments.beyond.tokens.study --run=one_minute-brown-words-1 --workdir=DIR --output=FILE.json   one run
@@ -42,7 +42,7 @@ from nplm_jax.utils.io import expand
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 SEEDS = (1, 2, 3)
-BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # row of configs/brown.py -> processor seconds of updates
+BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # preset of tied_lstm.py -> processor seconds of updates
 CHUNK = 20  # updates per call of the compiled program
 WORDS = 'words'
 _PIECES = {'corpus.tokens': 'pieces'}

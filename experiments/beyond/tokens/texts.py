@@ -1,4 +1,4 @@
-"""The texts of this study: Brown and WikiText-2 as UTF-8 files, one for each split, which every system reads."""
+"""The texts of this study: Brown and WikiText-2 as UTF-8 files, one per split, which all systems read."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
     python -m experiments.cost.accelerator.race --quick           a check: two rows at small size, measured again
     python -m experiments.cost.accelerator.race --show            only prints the table of the committed results
-    python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
+    python -m experiments.cost.accelerator.race --show --figure   and race.png: share of the peak by batch size
 
 Each row is measured in a separate process and written to the file results/race/DEVICE/ROW.json. A rehearsal writes to
 runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed rows.

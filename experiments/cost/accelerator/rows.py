@@ -191,7 +191,7 @@ def in_bfloat16(config: ConfigDict) -> ConfigDict:
 
 
 def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]]) -> list[TrainingRun]:
-    """Returns the run of each point, whose keys change a network; it trains on words drawn according to Zipf's law."""
+    """Returns one run per point, with the point's keys changed; the words are drawn according to Zipf's law."""
     S = size.updates(B)
     changes = {'train.batch_size': B, 'train.steps_per_execution': S, 'train.epochs': EPOCHS}
     config = NETWORKS[network]()

@@ -4,7 +4,7 @@
     python -m experiments.cost.scale.preparation --quick                  a check: two starts on a small text
     python -m experiments.cost.scale.preparation [--tokens=pieces]        the table of the committed results
 
---tokens=pieces learns 8,000 pieces from the first 80% of the words; its results are in results/pieces.json.
+--tokens=pieces learns 8,000 subwords from the first 80% of the words; its results are in results/pieces.json.
 
 Each start is a separate process. The cache is empty at the first start and filled at the second.
 """
@@ -89,7 +89,7 @@ def learn(path: str, tokens: str) -> dict[str, Any]:
 
 
 def measure(path: str, tokens: str) -> dict[str, Any]:
-    """Measures two starts on a text, and the learning of its tokens."""
+    """Measures two starts on a text, and the time to learn its tokens."""
     starts = []
     with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
         for child in ('start', 'start', *(['learn'] if tokens == 'pieces' else [])):
@@ -108,7 +108,7 @@ def path_of(flags: study.Flags) -> pathlib.Path:
 
 
 def make_table(flags: study.Flags) -> str:
-    """Returns the table for words or for pieces."""
+    """Returns the table for words or for subwords."""
     path = path_of(flags)
     texts = results.read(path.parent, path.stem)['texts']
     return {'words': table, 'pieces': pieces_table}[flags.tokens](texts)
@@ -129,7 +129,7 @@ def table(texts: Sequence[dict[str, Any]]) -> str:
 
 
 def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
-    """Returns one row per text in pieces; learning is part of the first start and also measured separately."""
+    """Returns one row per text in subwords; learning is part of the first start and also measured separately."""
     rows = []
     for measured in texts:
         first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']

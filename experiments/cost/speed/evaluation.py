@@ -1,4 +1,4 @@
-"""Compares the time of the exact evaluation of networks with that of a plain log-sum-exp of scores of the same size.
+"""Compares the time of exact evaluation with the time of a plain log-sum-exp of equally many scores.
 
     python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
     python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured

@@ -8,10 +8,10 @@ r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and 
     python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
     python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
 
-Both read the same ARPA file, one after the other in each round. Each model is loaded in a separate process. The loading
-time of `query` is measured without a text, because the variation of the loading time exceeds the time of
-scoring a text. The packed model is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing.
-All times are processor times.
+Both packages read the same ARPA file, one after the other in each round. Each model is loaded in a separate process.
+The loading time of `query` is measured without a text, because it varies by more than the time needed to score a text.
+The packed model is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing. All times are
+processor times.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Load(NamedTuple):
 
 
 def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
-    """Loads a model with `query`, which receives no text until its memory has been read."""
+    """Loads a model with `query`, which receives no text until its memory has been measured."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [str(program), '-v', 'summary', str(arpa)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

@@ -2,8 +2,8 @@
 
     python -m experiments.paper.generalization.study            measures, writes results/WORDS.json and prints the table
     python -m experiments.paper.generalization.study --show     prints the table of the committed results
-    python -m experiments.paper.generalization.study --counts   prints the table of their count-based models
-    python -m experiments.paper.generalization.study --figure     draws generalization.png from them
+    python -m experiments.paper.generalization.study --counts   prints the table of the count-based models
+    python -m experiments.paper.generalization.study --figure   draws generalization.png from the committed results
 
 --sizes 100 1000 measures only these training sizes; --output=FOLDER sets another results folder.
 """

@@ -71,7 +71,7 @@ def seconds(model: Any, num_words: int, batch_size: int, data: int, model_device
 
 
 def best_mesh(model: Any, num_words: int, batch_size: int, devices: int, machine: Machine) -> tuple[int, int]:
-    """Returns the mesh D x M of `devices` devices, a power of two, with the shortest predicted time."""
+    """Returns the mesh D x M of `devices` devices (a power of two) with the shortest predicted time."""
     meshes = [(2**i, devices >> i) for i in range(int(math.log2(devices)) + 1) if 2**i <= batch_size]
     return min(meshes, key=lambda mesh: seconds(model, num_words, batch_size, mesh[0], mesh[1], machine))
 

@@ -63,7 +63,7 @@ def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
 
 
 def measure(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
-    """Returns the bytes all-reduced and the FLOPs per device and update, from the compiled program.
+    """Counts the bytes all-reduced and the FLOPs per device and update in the compiled program.
 
     Args:
         model: The shape of the network.

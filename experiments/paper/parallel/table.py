@@ -99,7 +99,7 @@ def draw(path: pathlib.Path, machine: counts.Machine) -> None:
 
 
 def make(machine: counts.Machine) -> str:
-    """Returns everything that the README shows."""
+    """Returns all tables of the README."""
     share = counts.share_of_output_layer(MODEL, VOCABULARY)
     heading = (
         f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '

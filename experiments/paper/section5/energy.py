@@ -23,7 +23,7 @@ ROWS = {
 
 
 def table(_: study.Flags) -> str:
-    """Returns one row per network; the evaluation time covers everything evaluated after training."""
+    """Returns one row per network; the evaluation time covers all evaluations after training."""
     lines = []
     for name, (folder, row) in ROWS.items():
         r = results.read(folder, row)

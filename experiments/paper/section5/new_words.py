@@ -1,4 +1,4 @@
-"""Induction of words from 1, 2, 5 and 10 occurrences: 500 words of Brown left out of training (section 5).
+"""Induction of 500 words of Brown, left out of training, from 1, 2, 5 and 10 occurrences (section 5).
 
     python -m experiments.paper.section5.new_words          trains four networks and measures them
     python -m experiments.paper.section5.new_words --show   prints the tables of new_words.md from the results

@@ -35,6 +35,7 @@ from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_models import LoadedModels, load_models
 from nplm_jax.utils.errors import require
@@ -75,7 +76,8 @@ def main(flags: argparse.Namespace) -> None:
     data = _split(models, text, flags) if flags.text else models.read_corpus(flags.runs)
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
-    results = {'rows': rows, 'tune_words': flags.tune_words}
+    sources = list(map(provenance.of_model, models.names, flags.runs))
+    results = {'rows': rows, 'tune_words': flags.tune_words, 'models': sources}
     print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(rows))
 
 

@@ -122,7 +122,7 @@ class BeamSearchDecoderCTC:
             filepath: The folder, which is created if it does not exist.
 
         Raises:
-            BadInput: The language model is a mixture or has no file, or `filepath` is in the folder of the model.
+            BadInput: The language model is a mixture or has no file, or would be saved in its own folder.
         """
         decoder_folders.write(pathlib.Path(filepath), self._alphabet, self._language_model)
 

@@ -27,8 +27,9 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
         raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
     require(source.exists(), 'kenlm_model', str(source), 'must be a file or the folder of a run')
-    is_inside = lm is not None and source.resolve() in target.resolve().parents
-    require(not is_inside, 'filepath', str(folder), f'must not be in the folder of the model, {source}')
+    is_inside = lm is not None and source.resolve() in (target.resolve(), *target.resolve().parents)
+    allowed = f'its subfolder {LANGUAGE_MODEL} must be outside the folder of the model, {source}'
+    require(not is_inside, 'filepath', str(folder), allowed)
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
     if target.exists() and not is_here:  # of a decoder saved here before
         shutil.rmtree(target)

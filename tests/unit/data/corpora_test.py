@@ -189,8 +189,11 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     assert {k: corpus.words[s.start : s.stop] for k, s in corpus.splits.items()} == {
         'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
     }  # fmt: skip
+    choices = dict(path=str(tmp_path / 'train'), train=2.0, **paths)
     with refuses('corpus.train'):
-        text(tmp_path / 'train', train=2.0, **paths)
+        corpora.check_settings(corpus_settings('text', **choices))
+    corpora.check_settings(corpus_settings('ap_news', **choices))  # its config sets sizes
+    assert len(corpora.load(corpus_settings('text', **choices)).train) == 4  # of a run trained before this check
     with refuses('corpus.test_path'):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
     with refuses('corpus.valid_path'):

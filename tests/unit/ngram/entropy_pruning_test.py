@@ -143,6 +143,14 @@ def test_families_that_are_not_pruned_refuse_a_threshold(family):
         load_settings({'model.family': family, 'model.n': 3, 'model.prune_entropy': 1e-7})
 
 
+def test_contexts_without_ngrams_have_a_back_off_weight_of_exactly_one():
+    model = fit()
+    pruned = entropy_pruning.prune(model, entropy_pruning.context_probabilities(model), 1e-4)
+    for k in range(2, pruned.n + 1):
+        has_ngrams = np.isin(np.arange(pruned.table.size(k - 1)), pruned.table.prefixes(k))
+        assert not has_ngrams.all() and not pruned.log_b[k - 2][~has_ngrams].any()
+
+
 def test_back_off_weights_of_a_file_with_few_digits_keep_their_mass():
     p = np.log([0.1, 0.3, 0.4, 0.2])
     table = NgramTable(4, (np.arange(4), np.array([6, 11, 12, 13, 14])))

@@ -1,7 +1,7 @@
 """A sampling distribution of the next word given the previous word: a bigram interpolated with the unigram.
 
 Q(w | v) = [c(v, w) + c(v, REST) c(w) / c(all words)] / c(v), where c(v) sums c(v, w) over the stored words w, and
-c(v, REST). The initial c are those of absolute discounting: c(v, w) is the number of times that w follows v, minus d,
+c(v, REST). The initial c use absolute discounting: c(v, w) is the number of times that w follows v, minus d,
 and c(v, REST) is the sum of the discounts. All c form one table, whose rows are sampled by their cumulative sums;
 training can therefore change them (`expected_counts`). Memory is O(V), regardless of the corpus.
 

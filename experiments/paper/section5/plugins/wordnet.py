@@ -3,8 +3,8 @@
 A synset is a set of synonyms. WordNet orders the senses of a lemma by frequency.
 
 References:
-    Fellbaum (1998), "WordNet: an electronic lexical database"; the file formats are those of its wndb(5WN), the rules
-    of inflection those of morphy(7WN).
+    Fellbaum (1998), "WordNet: an electronic lexical database"; the file formats follow wndb(5WN), and the rules of
+    inflection follow morphy(7WN).
 """
 
 import collections

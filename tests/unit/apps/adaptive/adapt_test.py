@@ -13,6 +13,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
+from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading
 
 SECTIONS = 60  # each with three words that occur nowhere else, so a cache predicts better than any trained model
@@ -55,7 +56,13 @@ def test_each_way_to_adapt_is_a_row_and_a_cache_learns_what_repeats(folders, tmp
     assert rows['network, dynamic evaluation']['test'] < rows['network']['test']
     assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay'}
     assert set(rows['all mixed, adapted']['weights']) == {'network', 'counts', 'n-gram cache', 'network: neural cache'}
-    assert json.loads((tmp_path / 'a.json').read_text())['rows'] == list(rows.values())
+    written = json.loads((tmp_path / 'a.json').read_text())
+    assert written['rows'] == list(rows.values())
+    digests = [catalog.digest(run) for run in runs]
+    assert [(model['name'], model['digest']) for model in written['models']] == list(
+        zip(('network', 'counts'), digests)
+    )
+    assert all(model['versions'] == written['versions'] for model in written['models'])
 
 
 def test_dynamic_evaluation_reads_the_test_words_after_the_validation_words(folders, nplm_command):

@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import pickle
 import re
+import shutil
 
 import ml_dtypes
 import numpy as np
@@ -424,6 +425,13 @@ def test_a_decoder_is_not_saved_in_the_folder_of_its_model(folders):
     with refuses('filepath'):
         build_ctcdecoder(['', ' ', *'ilkedog'], folders / 'counts').save_to_dir(folders / 'counts' / 'decoder')
     assert not (folders / 'counts' / 'decoder').exists()
+
+
+def test_a_decoder_does_not_replace_its_model(folders, tmp_path):
+    shutil.copytree(folders / 'counts', tmp_path / 'language_model')
+    with refuses('filepath'):
+        build_ctcdecoder(['', ' ', *'ilkedog'], tmp_path / 'language_model').save_to_dir(tmp_path)
+    assert (tmp_path / 'language_model' / 'config.json').exists()
 
 
 def test_a_model_without_a_file_replaces_no_saved_decoder(folders, arpa, tmp_path):
