@@ -243,7 +243,7 @@ def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files match the digests recorded by `write_config`."""
     for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
-            problem = f'is damaged (its SHA-256 differs from {CONFIG}); restore the file or train in another folder'
+            problem = f'is damaged (its SHA-256 does not match {CONFIG}); restore the file or train in another folder'
             raise BadInput(folder / name, problem)
 
 
