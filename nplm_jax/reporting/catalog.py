@@ -111,7 +111,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """An identifier of the evaluated words, vocabulary and splits; runs are comparable only if it is the same.
+        """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
         The value is the digest in corpus.json and the numbers of sampled words, if any. The unique path of the run
         replaces a missing digest (of a run imported without --vocabulary, or a damaged run).

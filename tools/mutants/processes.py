@@ -122,7 +122,7 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     for name in [name for name in sys.modules if name.split('.')[0] in OURS]:
         del sys.modules[name]
     sys.path[:] = [str(root), *(path for path in sys.path if path not in ('', str(ROOT)))]
-    os.environ['PYTHONPATH'] = str(root)  # for processes that tests start
+    os.environ['PYTHONPATH'] = str(root)  # for processes started by tests
     pytest = importlib.import_module('pytest')
     if any('eight_devices' in argument for argument in arguments):
         importlib.import_module('jax').config.update('jax_num_cpu_devices', 8)

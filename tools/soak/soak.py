@@ -214,7 +214,7 @@ def _write_text(path: pathlib.Path) -> list[str]:
 
 
 def _train(folder: pathlib.Path, name: str, *flags: str) -> None:
-    if (folder / name / 'results.json').exists():  # by an earlier measurement in this folder
+    if (folder / name / 'results.json').exists():  # trained by an earlier measurement in this folder
         return
     process = _start(folder, name, *flags, stderr=subprocess.PIPE)
     _, stderr = process.communicate()

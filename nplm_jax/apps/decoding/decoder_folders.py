@@ -30,7 +30,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     is_inside = lm is not None and source.resolve() in target.resolve().parents
     require(not is_inside, 'filepath', str(folder), f'must not be in the folder of the model, {source}')
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
-    if target.exists() and not is_here:  # from a decoder saved here earlier
+    if target.exists() and not is_here:  # written by a decoder saved here earlier
         shutil.rmtree(target)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
