@@ -25,13 +25,13 @@ from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 
 OUTPUT_KINDS = tuple(KINDS['output.kind'].paths)
-_PLUGIN = 'optax:lion'  # represents optimizers named by import path: their keys, and options
+_PLUGIN = 'optax:lion'  # an example of optimizers named by import path
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
     'utils config executors data distributed nn outputs models ngram inference training reporting runs kenlm cli apps '
     'decoding lm_eval'.split()
-)  # upward
+)  # from bottom to top
 
 
 def config_keys() -> str:

@@ -1,7 +1,7 @@
 """Writes the tables that studies print from committed results into the pages that show them.
 
     python -m tools.tables                        all pages
-    python -m tools.tables experiments/paper      pages whose path begins with this
+    python -m tools.tables experiments/paper      only pages whose path begins with this prefix
 
 A printed table replaces the table of the page with the same header and the most similar row names. A note on results
 replaces the note after the last table. tests/unit/tables_test.py compares pages and results.

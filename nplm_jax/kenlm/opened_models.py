@@ -85,7 +85,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
     ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
     words = [*ids[0]]
     for name, ids_of_words in zip(names, ids):
-        problem = f'its {len(ids_of_words):,} words must be the same as the {len(words):,} words of {names[0]}; use'
+        problem = f'must have the same words as {names[0]} ({len(ids_of_words):,} here, {len(words):,} there); use'
         require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} `nplm import --vocabulary`')
     cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
     for name, tokenizer, _ in cutters:

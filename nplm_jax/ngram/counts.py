@@ -235,7 +235,7 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
     """Removes n-grams with the line mark in the middle, and n-grams that occur only as contexts before the span."""
     scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
     kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
-    new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # for the order below
+    new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # values for the order below
     for k in range(2, table.n + 1):
         arrays = table.keys[k - 1], counts.counts[k - 1], counts.suffix_nodes[k - 1]
         writers = [scratch.writer(array.dtype.type) for array in arrays]

@@ -1,6 +1,6 @@
 """Entropy pruning of back-off models, which removes n-grams that are predicted nearly as well by backing off.
 
-Removing an n-gram h w changes P(w | h), and changes the back-off weight of h from b to b'. The relative entropy between
+Removing an n-gram h w changes P(w | h), and the back-off weight of h changes from b to b'. The relative entropy between
 the original and the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),

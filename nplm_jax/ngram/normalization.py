@@ -27,7 +27,7 @@ def normalize(
         log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
         scratch: Allocates the arrays.
         excesses: The amount by which the probabilities after each context exceed one, for orders 2 and above; 0 by
-            default. Rounded probabilities of a file may leave no mass to other words although the back-off weight does.
+            default. Rounded probabilities in a file may leave no mass to other words even if the back-off weight does.
 
     Returns:
         The model.

@@ -21,7 +21,7 @@ _NOTHING = 1e-6  # smaller probabilities are rounding errors of quantization
 
 @dataclasses.dataclass(eq=False)
 class QuantizedArray:
-    """An array of codes into a short list of values; indexing returns float64 values.
+    """An array stored as indices into a short list of values; indexing returns float64 values.
 
     Attributes:
         codes: The index of each number in `values`, uint8 or uint16.

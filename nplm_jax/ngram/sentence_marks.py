@@ -144,7 +144,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
         below), the last word, log p, and log b. The only n-gram of order 1 is `<s>`, whose log p is not used.
     """
     table, n, size = model.table, model.n, model.table.vocabulary_size
-    contexts = table.context_nodes(np.array([[mark]]), n)  # by length, for all n-grams so far
+    contexts = table.context_nodes(np.array([[mark]]), n)  # context nodes by length, for all n-grams so far
     zero = np.zeros(1, np.int64)
     begin = [(zero, zero, zero, _sum_log_b(model, contexts, 1))]
     for k in range(2, n + 1):

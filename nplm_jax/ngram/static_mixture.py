@@ -18,7 +18,7 @@ from nplm_jax.ngram.scratch import Scratch
 
 @dataclasses.dataclass
 class _Member:
-    """A component model of the mixture, with its n-grams of the highest order that has been mixed.
+    """A component model of the mixture, with its n-grams of the highest order mixed so far.
 
     Attributes:
         model: The model.

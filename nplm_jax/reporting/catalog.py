@@ -111,7 +111,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """An identifier of the evaluated words, vocabulary and splits; runs are comparable only if it is the same.
+        """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
         The value is the digest in corpus.json and the numbers of sampled words, if any. The unique path of the run
         replaces a missing digest (of a run imported without --vocabulary, or a damaged run).
@@ -243,7 +243,7 @@ def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files match the digests recorded by `write_config`."""
     for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
-            problem = f'is damaged (its SHA-256 differs from {CONFIG}); restore the file or train in another folder'
+            problem = f'is damaged (its SHA-256 does not match {CONFIG}); restore the file or train in another folder'
             raise BadInput(folder / name, problem)
 
 

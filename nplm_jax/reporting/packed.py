@@ -1,4 +1,4 @@
-"""Packed models: zip files that contain all files of a finished run that are required to use its model.
+"""Packed models: zip files with everything needed to use the model of a finished run.
 
 Members are JSON, text and arrays (safetensors), stored without compression or dates and sorted by name. Packing is
 therefore reproducible: the same run always gives the same bytes. The zip comment contains the format and the SHA-256

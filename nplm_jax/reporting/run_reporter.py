@@ -113,7 +113,7 @@ class Reporter(reporter.Reporter):
         write(f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s')
         if progress.finished and progress.step < self._schedule.total_steps:
             since = f'{progress.evaluations_since_best} validations (train.patience)'
-            write(f'{self._label}stopped: no improvement of the valid perplexity in {since}')
+            write(f'{self._label}stopped: the valid perplexity has not improved in {since}')
 
     def sampled(self, text: str) -> None:
         """Shows a text sample on one line."""

@@ -76,7 +76,7 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
 
 
 def differ_in_tokens(runs: Sequence[Run]) -> bool:
-    """Returns whether the kinds of tokens differ, or the tokens of one test text that has no unknown words."""
+    """Returns whether the kinds of tokens differ, or the tokens of a test text shared by runs without unknown words."""
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         return True
     measured = {run.text: run for run in runs if run.bits_per_byte is not None}

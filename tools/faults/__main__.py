@@ -57,7 +57,7 @@ def measure_many(kind: str, source: dict) -> None:
     with tempfile.TemporaryDirectory() as name:
         for record in MANY[kind](pathlib.Path(name), {record['chain'] for record in records}):
             print(record, flush=True)
-            records.append({**record, 'commit': source['commit']})  # those before may be of another
+            records.append({**record, 'commit': source['commit']})  # earlier records may be from another commit
             seconds = former['seconds'] + round(time.perf_counter() - started)
             _write(kind, {'seconds': seconds, **source}, records)
 

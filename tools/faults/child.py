@@ -77,7 +77,7 @@ def main(connection: Connection, flags: list[str]) -> None:
     teller = Teller(connection)
     sys.argv = ['launch.py', *flags]
     with teller.phase('start'):
-        from nplm_jax.cli import launch, launched  # noqa: PLC0415 (a phase of its own)
+        from nplm_jax.cli import launch, launched  # noqa: PLC0415 (a separate phase)
 
     run = launched.run
 

@@ -16,7 +16,7 @@ Ends = list[tuple[int | None, str]]  # the exit code and stderr of each process;
 
 @dataclasses.dataclass(frozen=True)
 class Base(runs.Base):
-    """The reference for broken runs of several processes."""
+    """The reference for runs of several processes with faults."""
 
     processes: int
 
@@ -30,7 +30,7 @@ def flags(folder: pathlib.Path) -> tuple[str, ...]:
 
 
 def unbroken(folder: pathlib.Path, processes: int, own_flags: tuple[str, ...] = ()) -> Base:
-    """Trains without a fault, with `flags` or other ones; each process keeps its compiled programs."""
+    """Trains without a fault, with `own_flags` or else `flags`; each process keeps its compiled programs."""
     folder.mkdir(exist_ok=True)
     mesh = f'--config.parallel.data={processes}'
     base = Base((*(own_flags or flags(folder)), mesh), folder / 'cache', {}, processes)
@@ -40,7 +40,7 @@ def unbroken(folder: pathlib.Path, processes: int, own_flags: tuple[str, ...] = 
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns `runs.outcome` with only the newest checkpoint and their number, because SIGTERM adds one anywhere."""
+    """Returns `runs.outcome` with only the newest checkpoint and the number of checkpoints; SIGTERM may add others."""
     outcome = runs.outcome(folder)
     return {**outcome, 'checkpoints': (outcome['checkpoints'][-1], len(outcome['checkpoints']))}
 
@@ -61,8 +61,8 @@ class Group:
         Args:
             folder: The folder of the run.
             base: The reference, with the flags and the number of processes.
-            flags_of: Returns the flags that only this process has.
-            prepare_of: Returns a function that this process calls first, or None.
+            flags_of: A function from the index of a process to its additional flags.
+            prepare_of: A function from the index of a process to a function that the process calls first, or None.
             addresses: The coordinator's HOST:PORT for each process; by default a free port of this machine.
         """
         addresses = addresses or [f'localhost:{free_port()}'] * base.processes

@@ -131,7 +131,7 @@ def _runs(pid: int) -> bool:
 
 
 def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
-    """Starts the run again. Returns whether it ends like the unbroken run."""
+    """Starts the run again. Returns whether it ends like the run without faults."""
     waiting = start(folder, base, kind)
     waiting.communicate(timeout=600)
     if waiting.returncode:
@@ -144,7 +144,7 @@ def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dic
     """Yields the records of all starts by a launcher that are not in `done`, if the launcher is installed."""
     on_slurm = launcher == 'slurm'
     if on_slurm and not shutil.which('slurmd'):
-        print('--launcher=slurm: not without SLURM')
+        print('--launcher=slurm: skipped, because SLURM is not installed')
         return
     bases: dict[int, runs.Base] = {}
     for kind, faults in STARTS.items():

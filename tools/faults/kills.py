@@ -40,7 +40,7 @@ def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | 
         run.end()
         return None
     run.linger(phase, delay)
-    told = 0 if phase in ('start', 'files', 'compile') else runs.reported(folder)  # by this start
+    told = 0 if phase in ('start', 'files', 'compile') else runs.reported(folder)  # last update reported by this start
     hurt = time.monotonic()
     code, stderr = run.hurt(SIGNALS[fault])
     after = runs.checkpoints(folder)

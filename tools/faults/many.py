@@ -14,7 +14,7 @@ from nplm_jax.executors.processes import free_port
 from tools.faults import disks, groups, kills, net, runs
 from tools.faults.groups import Base, Ends, Group
 
-ALL = ('compile', 'step', 'evaluation')  # phases of every process; only the first process has the others
+ALL = ('compile', 'step', 'evaluation')  # phases of every process; other phases occur only in the first process
 LOST = 'another process was lost ('
 BY_JAX = 'JAX: another task died'
 _FATAL = re.compile(r'^[EF]\d{4} .*(coordination_service|client\.h)', re.MULTILINE)
@@ -173,7 +173,7 @@ def full_disk(folder: pathlib.Path, base: Base, phase: str, rng: random.Random) 
 
 
 def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Random) -> dict | None:
-    """Starts the command twice. In the record, the second group is the affected one, and the first the others."""
+    """Starts the command twice. The record lists the second group as affected, and the first group as the others."""
     addresses = [f'localhost:{free_port()}'] * base.processes
     group, _ = held(folder, base, 'first', 'step', rng, addresses=addresses)
     if group is None:
@@ -210,6 +210,6 @@ def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random
 
 
 def finished(folder: pathlib.Path, base: Base) -> bool:
-    """Starts all processes again. Returns whether they end like the unbroken run."""
+    """Starts all processes again. Returns whether they end like the run without faults."""
     ends = Group(folder, base).ends(600)
     return all(code == 0 for code, _ in ends) and groups.outcome(folder) == base.unbroken

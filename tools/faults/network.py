@@ -36,7 +36,7 @@ def _texts(data: bytes) -> dict[str, bytes]:
 
 
 def wheel(data: bytes) -> bytes:
-    """Returns a wheel with `data` in the place of Brown."""
+    """Returns a wheel with `data` in place of Brown."""
     with tarfile.open(fileobj=(tar := io.BytesIO()), mode='w:gz') as inner:
         (member := tarfile.TarInfo('nltk-data/corpora/brown.zip')).size = len(data)
         inner.addfile(member, io.BytesIO(data))
@@ -119,7 +119,7 @@ def measure(folder: pathlib.Path, _base: runs.Base, _rng: random.Random) -> Iter
 
 
 def _env(folder: pathlib.Path, address: str) -> dict[str, str]:
-    """Returns an environment without Brown in which pip knows only one index and asks it once."""
+    """Returns an environment without Brown in which pip uses only one index, without retries."""
     pip = dict(
         PIP_INDEX_URL=address, PIP_RETRIES='0', PIP_RESUME_RETRIES='0', PIP_NO_CACHE_DIR='1', PIP_CONFIG_FILE=os.devnull
     )

@@ -83,8 +83,8 @@ def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess
 class Held:
     """A process of the command that waits at the beginning and end of each phase; see `child`.
 
-    imported: it begins where the imports are done, which multiprocessing's forkserver does once for all.
-    prepare: what such a process calls before anything else.
+    If `imported` is True, the process starts after the imports, which multiprocessing's forkserver performs only once.
+    Such a process first calls `prepare`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Held:
         prepare: Callable[[], None] | None = None,
     ):
         self._connection, child_end = multiprocessing.Pipe()
-        self._waits = False  # for an answer
+        self._waits = False  # whether the process waits for an answer
         number, name = tempfile.mkstemp()  # not in the run's folder, whose disk may be full
         os.close(number)
         self._stderr = pathlib.Path(name)
@@ -185,7 +185,7 @@ def _forkserver():
 
 
 def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, int, str]:
-    """Runs the command again. Returns whether it ends like the unbroken run, its exit code and its stderr."""
+    """Runs the command again. Returns whether it ends like the run without faults, its exit code and its stderr."""
     if imported:
         code, stderr = Held(folder, base.flags, base.cache, imported).end()
     else:

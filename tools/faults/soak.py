@@ -83,7 +83,7 @@ def _summary(samples, folder, code, stderr, seconds):
 
 
 def _look(pid: int, folder: pathlib.Path) -> dict[str, int]:
-    """Returns resident memory, open files, threads, and the kilobytes on disk of the checkpoints and of all else."""
+    """Returns resident memory, open files, threads, and the kilobytes of checkpoints and of all other files."""
     status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
     checkpoints, everything = _kilobytes(folder / 'checkpoints'), _kilobytes(folder)
     return {

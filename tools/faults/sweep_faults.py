@@ -109,7 +109,7 @@ def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
 
 
 def finished(folder: pathlib.Path, base: runs.Base) -> bool:
-    """Starts the sweep again. Returns whether every point ends as in the unbroken sweep."""
+    """Starts the sweep again. Returns whether every point ends as in the sweep without faults."""
     code, _ = _start(folder, base).end()
     return code == 0 and outcome(folder) == base.unbroken
 

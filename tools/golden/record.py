@@ -4,9 +4,9 @@
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
 
 --output writes the record of this code. --compare repeats all cases, prints `same` or the differences of each, and
-exits with code 1 if any differ. The bits hold for one processor, one number of cores and one version of each package,
-which the head of the record names; tests/integration/golden_test.py compares with tolerances instead, anywhere. A
-commit that intentionally changes numbers also updates the record and mentions it.
+exits with code 1 if any differ. The results are bitwise reproducible only with the processor, the number of cores and
+the package versions listed at the top of the record. On other machines, use tests/integration/golden_test.py, which
+compares with tolerances. A commit that intentionally changes numbers must also update the record and mention it.
 
 The cases use only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word`
 and the files of a run folder. Parameters are a sorted list of checksums, independent of their names.
@@ -40,7 +40,7 @@ from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
 
 RECORD = pathlib.Path(__file__).parent / 'golden.json'
-UPDATES = 200  # of each small network
+UPDATES = 200  # number of updates of each small network
 BROWN = 'brown_mlp9'
 
 # Keys of all small networks: 50 updates per epoch, 4 lines of metrics.jsonl from training and 2 from validation.
@@ -161,8 +161,8 @@ FIRST_WORDS = 8  # recorded as log-probabilities; other words only in a checksum
 def make_text() -> str:
     """Returns a fixed text of about 6,000 words in paragraphs.
 
-    Word frequencies approximately follow Zipf's law. Paragraphs have topics, adjectives and verbs go with their nouns,
-    so the previous words are informative. Uses only functions of `random` that are stable between versions.
+    Word frequencies approximately follow Zipf's law. Paragraphs have topics, and adjectives and verbs match their
+    nouns, so the previous words are informative. Uses only functions of `random` that are stable between versions.
 
     Returns sentences of lower-case words and punctuation, with a blank line between paragraphs.
     """
@@ -221,7 +221,7 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
     (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
     config = text.get_config()
     changes = {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
-    settings = config_lib.settle(flatten(config), changes, given=())  # cases share keys that some do not have
+    settings = config_lib.settle(flatten(config), changes, given=())  # some cases lack some of the shared keys
     return config_lib.to_config(settings)
 
 
@@ -302,7 +302,7 @@ def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def _exact(value: Any) -> str:
-    """Returns canonical JSON: equal only for equal bits, whatever the order of keys."""
+    """Returns canonical JSON, which is equal only for equal bits, regardless of the order of keys."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -370,7 +370,7 @@ def main() -> None:
     elif failed and any(recorded[key] != source[key] for key in ('versions', 'device')):
         print(
             f'made with {recorded["versions"]} on {recorded["device"]}, compared with {source["versions"]} on '
-            f'{source["device"]}: other bits need not be a mistake'
+            f'{source["device"]}: different bits do not necessarily indicate an error'
         )
     sys.exit(int(failed))
 

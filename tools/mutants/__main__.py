@@ -3,8 +3,10 @@
 python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models]    resumes
 python -m tools.mutants --again --budget=8      repeats the survivors after tests were added
 python -m tools.mutants --report --seed=1       writes results/seed_1.json, which `python -m tools.mutants.table` prints
-python -m tools.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
+python -m tools.mutants --slow=3                lists tests of 3 s or more whose lines are all run by other tests
 python -m tools.mutants --coverage cli runs     records the lines that the tests of other rooms run
+
+A room is a subpackage of nplm_jax with its tests.
 """
 
 import argparse
@@ -28,13 +30,13 @@ def main() -> None:
     parser.add_argument('--again', action='store_true', help='also run the surviving mutants again')
     parser.add_argument('--report', action='store_true', help='write the results to a file in results/')
     parser.add_argument(
-        '--coverage', nargs='+', default=[], metavar='ROOM', help='rooms whose covered lines are recorded'
+        '--coverage', nargs='+', default=[], metavar='ROOM', help='record the lines that the tests of these rooms run'
     )
     parser.add_argument(
         '--slow',
         type=float,
         metavar='SECONDS',
-        help='list the tests of at least this duration that run no line which no other test runs',
+        help='list the tests of at least this duration [s] whose lines are all run by other tests',
     )
     parser.add_argument('--seed', type=int, default=1, help='random seed for choosing the mutants; default: 1')
     parser.add_argument('--size', type=int, default=240, help='number of mutants; default: 240')

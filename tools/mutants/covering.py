@@ -54,7 +54,7 @@ def is_of(room: str, file: str) -> bool:
 
 
 def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
-    """Returns the seconds and names of tests that take `slow` seconds or more and run no line alone.
+    """Returns the seconds and names of tests that take `slow` seconds or more and whose lines other tests also run.
 
     They may still be the only tests of some properties of these lines.
     """
@@ -88,8 +88,8 @@ class Tests:
 
         These are tests of the mutant's own room, or of other rooms if no test of its own room runs the line. For a line
         that runs at import, they are the tests that run any line of the module. If the test files that name the module
-        were not measured, or no test is known to run the line (for example in a file that another program loads), these
-        files are returned.
+        were not measured, or no test is known to run the line (for example, in a file that another program loads), all
+        tests of these files are returned.
         """
         first, last, at_import = self._statement(mutant)
         by_file = {}

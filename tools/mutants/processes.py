@@ -81,8 +81,8 @@ def run_pytest(
         arguments: Arguments of pytest.
         plugin: A plug-in of pytest. If it has a method `around`, this method runs pytest.
         log: The file for the output of the tests.
-        limit: The maximum of processor seconds. The process and its children are killed after this, or after five times
-            as many elapsed seconds.
+        limit: The maximum processor time [s]. The process and its children are killed after this time, or after five
+            times this time on the wall clock.
 
     Returns:
         The exit code of pytest, or None at the limit, and the processor seconds.
@@ -122,7 +122,7 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     for name in [name for name in sys.modules if name.split('.')[0] in OURS]:
         del sys.modules[name]
     sys.path[:] = [str(root), *(path for path in sys.path if path not in ('', str(ROOT)))]
-    os.environ['PYTHONPATH'] = str(root)  # for processes that tests start
+    os.environ['PYTHONPATH'] = str(root)  # for processes started by tests
     pytest = importlib.import_module('pytest')
     if any('eight_devices' in argument for argument in arguments):
         importlib.import_module('jax').config.update('jax_num_cpu_devices', 8)
@@ -170,7 +170,7 @@ class Chosen:
     def pytest_runtest_logfinish(self):
         """Stops the session at the time limit."""
         if _computed() > self._budget:
-            self._session.shouldstop = 'the time is over'
+            self._session.shouldstop = 'the time limit was reached'
 
 
 class Covered:

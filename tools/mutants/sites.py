@@ -108,7 +108,7 @@ def excluded(source: str) -> list[tuple[Position, Position]]:
 
 
 def draw(mutants: list[Mutant], root: pathlib.Path, size: int, seed: int) -> tuple[list[Mutant], dict[str, int]]:
-    """Draws random sites and a change of each: a tenth of them from each room, the others by the rooms' sizes.
+    """Draws random sites and a change of each: a tenth from each room, and the rest in proportion to room sizes.
 
     Returns:
         The sample, and the number of sites by room.

@@ -141,14 +141,14 @@ def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
 
 
 def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
-    """Returns the test files of rooms; names of files are kept."""
+    """Returns the test files of rooms; a name of a test file stands for itself."""
     folders = [root / 'tests' / kind / room for room in rooms for kind in covering.KINDS]
     found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
     return [path.relative_to(root).as_posix() for path in found]
 
 
 def _file(root: pathlib.Path, seed: int) -> pathlib.Path:
-    """Returns the file of the records of a sample. In another package the same occurrence is another change."""
+    """Returns the file of the records of a sample. An occurrence identifies a change only in unchanged code."""
     return covering.CACHE / f'seed_{seed}-{covering.digest(root)}.jsonl'
 
 

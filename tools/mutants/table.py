@@ -52,7 +52,7 @@ def summary(records: list[dict[str, Any]], equivalents: set[tuple[str, ...]]) ->
 
 
 def key(record: dict[str, Any]) -> tuple[str, ...]:
-    """Names a change by its file and line, without the line's number."""
+    """Identifies a change by its file and the text of the line before and after the change."""
     return record['path'], record['before'], record['after']
 
 

@@ -63,7 +63,7 @@ def make_execute(config: Any, V: int, steps: int) -> Execute:
 
 
 def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int) -> tuple[Execute, dict[str, Any]]:
-    """Creates an entry without earlier compiled programs. Returns its updates and the duration of its start."""
+    """Creates an entry without earlier compiled programs. Returns its updates and the times of its start."""
     jax.clear_caches()
     config = make_config(row, {**changes, 'train.steps_per_execution': steps, 'train.epochs': EPOCHS})
     started, cpu_started = time.perf_counter(), time.process_time()

@@ -1,7 +1,7 @@
 """Races the training steps of two checkouts, in two processes that take turns on the same words and parameters.
 
     python -m tools.paired.race --base=FOLDER [--rows=mlp1,mlp9] [--precisions=float32] [--rounds=5]
-    python -m tools.paired.race --show [--output=FILE]      the table of an earlier race, nothing measured
+    python -m tools.paired.race --show [--output=FILE]      prints the table of an earlier race without measuring
 
 FOLDER is another checkout, such as one created by `git worktree add`. Writes runs/paired.json and prints the table.
 """
@@ -131,7 +131,7 @@ def make_table(measured: dict[str, Any]) -> str:
                 *(f'{seconds:.2f}' for seconds in (*wall, *cpu)),
             ]
         )
-    about = f'Batch {measured["batch"]}, {measured["steps"]} updates an execution, {measured["rounds"]} rounds, on '
+    about = f'Batch {measured["batch"]}, {measured["steps"]} updates per execution, {measured["rounds"]} rounds, on '
     about += f'{measured["device"]}, load {measured["load_before"]:.1f} before and {measured["load_after"]:.1f} after.'
     return f'{markdown_table(HEADER, lines)}\n\n{about}'
 

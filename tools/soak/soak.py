@@ -1,12 +1,12 @@
 """Serves the explorer to many visitors, with or without a concurrent training, and monitors both processes.
 
-    python -m tools.soak.soak --minutes=60 --visitors=20        the soak: a training saves every few seconds
+    python -m tools.soak.soak --minutes=60 --visitors=20        during a training that saves every few seconds
     python -m tools.soak.soak --minutes=10 --visitors=50 --no_training --output=tools/soak/results/load.json
-    python -m tools.soak.soak                                   the tables of the committed results
+    python -m tools.soak.soak                                   prints the tables of the committed results
 
-Needs pip install '.[explore]' and Linux, whose /proc it reads. All of it runs on this machine; --workdir keeps the
-runs' folders, which are else temporary. A text of 200,000 words is made by a fixed rule, and two models are trained on
-it before the clock starts: a network of two epochs and a modified Kneser-Ney trigram, which the explorer shows mixed.
+Requires Linux (for /proc) and pip install '.[explore]'. All processes run on this machine. Runs are saved in --workdir
+or a temporary folder. Before the measurement starts, the tool generates a text of 200,000 words and trains two models
+on it: a network (for two epochs) and a modified Kneser-Ney trigram. The explorer shows their mixture.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Measures and writes the results."""
-    from tools.soak import visitors  # noqa: F401, PLC0415 (says before the trainings if a package is missing)
+    from tools.soak import visitors  # noqa: F401, PLC0415 (fails before the trainings if a package is missing)
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(flags.workdir or temporary)
@@ -214,7 +214,7 @@ def _write_text(path: pathlib.Path) -> list[str]:
 
 
 def _train(folder: pathlib.Path, name: str, *flags: str) -> None:
-    if (folder / name / 'results.json').exists():  # by an earlier measurement in this folder
+    if (folder / name / 'results.json').exists():  # trained by an earlier measurement in this folder
         return
     process = _start(folder, name, *flags, stderr=subprocess.PIPE)
     _, stderr = process.communicate()

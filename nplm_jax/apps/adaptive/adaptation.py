@@ -24,10 +24,10 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# The values that tuning tries.
+# The values tried by tuning.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
-RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
+RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # for dynamic evaluation
 ANCHOR_RATE = 3e-3  # chosen by measurements in experiments/beyond/frontier/README.md
 SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments for measuring gradients
 MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span for measuring gradients

@@ -50,12 +50,12 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_runs()
-    text = 'text file to evaluate the models on; default: the validation and test words of the corpus of the runs'
+    text = "text file to evaluate the models on; default: the validation and test words of the runs' corpus"
     parser.add_argument('--text', default='', metavar='FILE', help=text)
     parser.add_tokens()
     methods = 'adaptation methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), metavar='METHOD[,METHOD]', help=methods)
-    words = 'number of initial validation words on which cache sizes and learning rates are tuned'
+    words = 'number of initial validation words used to tune cache sizes and learning rates'
     parser.add_argument('--tune_words', type=int, default=20_000, metavar='N', help=words)
     parser.add_results()
 

@@ -29,7 +29,7 @@ _AHEAD = 4  # tasks submitted ahead, per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for another server."""
+    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for any other server."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
@@ -126,7 +126,7 @@ class DaskCluster:
                     silent = 0 if self._num_threads() else silent + 1
         if silent:
             raise self._no_workers()
-        raise BadInput(self._flag, 'workers died repeatedly while they ran a task; give the workers more memory')
+        raise BadInput(self._flag, 'workers died repeatedly while running a task; give them more memory')
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:

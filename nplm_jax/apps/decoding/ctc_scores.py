@@ -15,7 +15,7 @@ from nplm_jax.ngram.sentence_marks import BEGIN, END, UNKNOWN
 from nplm_jax.utils.errors import require
 
 _MARKS = {UNKNOWN, BEGIN, END}
-_FREE_LENGTH = 6  # characters; the penalty of partial unknown words that are longer grows with their length
+_FREE_LENGTH = 6  # characters; the penalty of longer partial unknown words grows with their length
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:

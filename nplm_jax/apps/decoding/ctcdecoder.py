@@ -116,7 +116,7 @@ class BeamSearchDecoderCTC:
         """Saves the decoder in pyctcdecode's format.
 
         Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
-        weights and a copy of the ARPA file or run. Removes what an earlier decoder left in `language_model/`.
+        weights and a copy of the ARPA file or run. Removes the files of an earlier decoder from `language_model/`.
 
         Args:
             filepath: The folder, which is created if it does not exist.

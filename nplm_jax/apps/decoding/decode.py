@@ -70,7 +70,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--word_score', type=float, default=0.0, metavar='X', help='score to add for each word')
     parser.add_argument('--blank', default='-', metavar='LABEL', help='label of the CTC blank')
     parser.add_argument('--silence', default=_SILENCE, metavar='LABEL', help='label that separates words')
-    width = 'maximum number of hypotheses that are kept after each frame'
+    width = 'maximum number of hypotheses to keep after each frame'
     parser.add_argument('--beam_width', type=int, default=50, metavar='N', help=width)
     parser.add_output('file to write the words or the weights to; default: stdout')
 
@@ -195,7 +195,7 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         The words of each utterance, in the order of the emissions; empty without --references.
 
     Raises:
-        BadInput: The file cannot be read, lacks an utterance or has it twice, or has no words.
+        BadInput: The file cannot be read, omits or repeats an utterance, or contains no words.
     """
     if not flags.references:
         return {}

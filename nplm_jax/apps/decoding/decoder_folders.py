@@ -31,7 +31,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     allowed = f'its subfolder {LANGUAGE_MODEL} must be outside the folder of the model, {source}'
     require(not is_inside, 'filepath', str(folder), allowed)
     is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
-    if target.exists() and not is_here:  # of a decoder saved here before
+    if target.exists() and not is_here:  # written by a decoder saved here earlier
         shutil.rmtree(target)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))

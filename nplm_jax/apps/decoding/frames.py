@@ -53,7 +53,7 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
     N / 510 in uint8 (multiples of 1 / 255). The tolerance is capped for large N, because a larger deviation more likely
     means that labels are missing.
     """
-    advice = 'values in [0, 1] are probabilities; remove padding or pass log-probabilities'
+    advice = 'values in [0, 1] are read as probabilities; remove padding or pass log-probabilities'
     check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)
     return np.log(np.clip(p_FxN / p_FxN.sum(axis=1, keepdims=True), _MIN_P, 1))
 

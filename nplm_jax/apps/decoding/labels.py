@@ -98,7 +98,7 @@ class Alphabet:
         return [word for word in words if not can_spell(word)]
 
     def check_spells(self, words: Collection[str], key: str) -> None:
-        """Raises BadInput with the key `key` if there are words and the labels lack characters of each of them."""
+        """Raises BadInput with the key `key` if there are words but the labels cannot spell any of them."""
         characters = {*''.join(self.labels)}
         can_spell = not words or any(characters.issuperset(word) for word in words)
         example = min(words, default='')

@@ -47,9 +47,9 @@ class Trie:
         start: Any = lm.get_start_state()
         best = [-np.inf]
         for word, spellings in lexicon.items():
-            # The letters of a string would be spellings or tokens.
+            # The letters of a string would be read as spellings or tokens.
             is_nested = bool(spellings) and not any(isinstance(value, str) for value in (spellings, *spellings))
-            allowed = 'must be a list of spellings, each of which is a list of tokens'
+            allowed = 'must be a list of spellings, each a list of tokens'
             require(is_nested, 'lexicon', f'{word}: {spellings}', allowed)
             log_p, _ = lm.log_p(start, word)
             for spelling in dict.fromkeys(map(tuple, spellings)):
@@ -102,7 +102,7 @@ class LexiconPrefixes(Prefixes):
         stay_B = score_B + self.part_scores[beams.part_B]
         score_C = np.concatenate([stay_B + log_p_N[self.blank], (stay_B + log_p_N[beams.last_B])[last], score_A])
         least = score_C.max() + limits.beam_prune_logp
-        if len(score_C) > limits.beam_width:  # before recombination, because completing more words takes more time
+        if len(score_C) > limits.beam_width:  # pruning before recombination saves the completion of words
             index = len(score_C) - limits.beam_width
             least = max(least, np.partition(score_C, index)[index])
         kept = np.flatnonzero(score_A >= least)

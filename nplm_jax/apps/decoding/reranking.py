@@ -3,7 +3,7 @@
 The total of an alternative is the weighted sum of its scores, which is linear in each weight. As one weight varies, the
 best alternative of a list changes only where two lines of the upper envelope intersect. The number of errors is
 therefore known exactly for all values of the weight. The search optimizes one weight after another until no weight
-improves. It starts from several points, because each search may end in a local optimum.
+can reduce the errors further. It starts from several points, because each search may end in a local optimum.
 
 Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
 random starts.

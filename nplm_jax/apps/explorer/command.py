@@ -9,7 +9,7 @@ stores its state, so you can bookmark it. A button lists the keyboard shortcuts.
 scikit-learn (pip install "nplm-jax[explore]"), but no internet connection. Press Ctrl-C to stop the server.
 
 --tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
-context that you type, and the training curve. The network may still be in training. If an n-gram run is also given, the
+context that you type, and the training curve. The network may still be training. If an n-gram run is also given, the
 tour shows its predictions for comparison.
 
 --tour --output=FILE.html writes the tour of one finished run to a file that opens in any browser without a server.
@@ -37,9 +37,7 @@ def define(parser: Parser) -> None:
     port = 'port to listen on; 0 means any free port; default: 8080'
     parser.add_argument('--port', type=int, default=8080, metavar='N', help=port)
     parser.add_switch('--no_browser', 'print the address without opening a browser')
-    what = (
-        'show the tour of a run with model.family=nplm, which may still be in training, and optionally of an n-gram run'
-    )
+    what = 'show the tour of a run with model.family=nplm, which may still be training, and optionally of an n-gram run'
     parser.add_switch('--tour', what)
     parser.add_output('with --tour, HTML file to write the tour to; default: serve the tour', metavar='FILE.html')
 

@@ -123,7 +123,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is
             'position': 'right',
             'distance': 3,
             'fontSize': 12,
-            'minMargin': 6,  # the page's font is wider than the one that ECharts measures
+            'minMargin': 6,  # the page's font is wider than the font that ECharts measures
         },
         # All words of a tiny vocabulary have labels, which move down where they would overlap.
         'labelLayout': {'moveOverlap': 'shiftY'} if is_tiny else {'hideOverlap': name != 'selected word'},

@@ -18,7 +18,7 @@ from nplm_jax.utils.packages import OptionalPackage
 ui = OptionalPackage('nicegui.ui', 'explore')
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # number of words in an explanation
-TEXT_LABEL = 'beginning of a text'  # by which tests and tools find the field
+TEXT_LABEL = 'beginning of a text'  # used by tests and tools to find the field
 
 
 @dataclasses.dataclass(eq=False)  # NiceGUI compares pages; no two are equal
@@ -84,7 +84,7 @@ class ExplorerPage:
         if self.models.vocabulary.tokenizer.is_lossless:
             hint = r'Click a token to append it. ␣ is a space, \n a newline, <0xE4> a byte of a character.'
         with parts.panel('Most likely next words', hint):
-            keys = 'You can also press the key before a word. Esc leaves the text field; / returns to it.'
+            keys = 'You can also press the key shown before a word. Esc leaves the text field; / returns to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
             if len(self.models.models) > 1:
                 build_weights(self.models, self.state, self._show_predictions)

@@ -22,7 +22,7 @@ _TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
 def parts_of_speech() -> dict[str, str]:
     """Returns the most frequent part of speech of each lowercased word of the Brown corpus.
 
-    A possessive is counted as an occurrence of its noun. A foreign word has the part of speech that its tag gives.
+    A possessive is counted as an occurrence of its noun. A foreign word has the part of speech given by its tag.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(brown.tagged_texts()).split():

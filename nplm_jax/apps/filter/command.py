@@ -13,8 +13,8 @@ A document is a row of a .jsonl or .parquet file, with its text in the column --
 --documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
 .zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
 --end also scores line ends, as KenLM and CCNet do. Documents without words are counted and dropped. Documents without
-known words have an infinite perplexity, so --below never keeps them. The command keeps in memory the model, about
-100,000 words or the longest document, and 8 bytes per document.
+known words have an infinite perplexity, so --below never keeps them. Memory holds the model, about 100,000 words or
+the longest document, and 8 bytes per document.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def define(parser: Parser) -> None:
     parser.add_argument(
         '--field', default='text', metavar='COLUMN', help='column that contains the text in .jsonl and .parquet files'
     )
-    column = 'name of the output column to which the perplexity is written; default: no column'
+    column = 'name of the output column to write the perplexity to; default: no column'
     parser.add_owned('output', '--column', default='', metavar='NAME', help=column)
     kinds = 'how to divide text files into documents: at each newline (lines) or at blank lines (paragraphs)'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)

@@ -76,7 +76,7 @@ def describe(results: dict[str, Any]) -> str:
         table.append([name, f'{count:,}', f'{count / total:.1%}', f'{seen / total:.1%}', bar])
     deciles = [[share, f'{value:,.1f}'] for share, value in results['deciles'].items()]
     parts = [
-        markdown_table(['perplexity', 'documents', 'share', 'share below the end', ''], table),
+        markdown_table(['perplexity', 'documents', 'share', 'cumulative share', ''], table),
         markdown_table(['share of documents', 'perplexity below'], deciles),
         *(f'{end}:\n' + '\n'.join(map(_example, results[end])) for end in ('lowest', 'highest')),
     ]

@@ -49,9 +49,7 @@ def define(parser: Parser) -> None:
     group = 'column that contains the group of each pair, such as its paradigm or phenomenon; default: a single group'
     parser.add_argument('--group', default='', metavar='COLUMN', help=group)
     for name in ('good', 'bad'):
-        help = (
-            f'column that contains the critical words of the {name} sentences, as spelled in them; default: no column'
-        )
+        help = f'column that contains the critical words, spelled as in the {name} sentences; default: no column'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
     ties = (
         'how to count a tie: as half a correct pair (half), as a wrong pair (wrong), or as a correct pair (right), as '

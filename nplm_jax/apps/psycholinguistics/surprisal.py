@@ -40,8 +40,8 @@ def define(parser: Parser) -> None:
         'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
         'sentence': 'column that contains the sentences of a table with one row per item; they are split at '
         'whitespace, and the columns zone and word are added; default: the table has one row per word',
-        'figure': 'PNG file to write a figure of the surprisal of each word to; default: no figure',
-        'tokens': 'how to tokenize words: words separates punctuation, and whitespace does not; default: as in the '
+        'figure': 'PNG file to write a figure of the surprisals to; default: no figure',
+        'tokens': 'whether to separate punctuation from words (words) or not (whitespace); default: as in the '
         'corpus of the runs, with punctuation separated if the vocabulary requires it',
         'word_probability': 'for models of subwords, characters or bytes: the probability of the word (corrected), or '
         'the probability of its tokens, including the preceding space (sum), as in minicons',

@@ -160,7 +160,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
 
 
 def _parse(text: str, expected: type, key: str) -> Any:
-    """Converts a text to a value of type `expected`. Raises BadInput for the key."""
+    """Converts a text to a value of type `expected`. Raises BadInput if the conversion fails."""
     if expected is bool:
         require(text.lower() in ('true', 'false'), f'--grid: {key}', text, 'must be true or false')
         return text.lower() == 'true'

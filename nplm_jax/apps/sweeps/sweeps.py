@@ -62,7 +62,7 @@ def run(
         folder: The folder of the sweep.
         command: The command line, for the results.
         vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
-        failures: A word for each additional point that cannot run, by name; see `write_table`.
+        failures: The state of each additional point that cannot run, by name; see `write_table`.
 
     Returns:
         The table of all points; see `write_table`.
@@ -89,13 +89,13 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     """Writes the perplexities of all points to `table.md` and `table.csv`, and draws them if a key varies.
 
     The CSV has one row per point: `point`, a column for each varying key, the perplexities `train`, `valid` and `test`,
-    `seconds`, and `state`, which is `finished` or the word of `failures`. Missing values are empty.
+    `seconds`, and `state`, which is `finished` or the state in `failures`. Missing values are empty.
 
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
-        failures: A word for each point without a result, such as `diverged`, by name. Points that cannot run and are
-            not among `points` are included, with words such as `impossible`.
+        failures: The state of each point without a result, such as `diverged`, by name. Points that cannot run and are
+            not among `points` are included, with states such as `impossible`.
 
     Returns:
         The table and the path of the figure. If all points use the same words, the table marks the point with the
@@ -105,7 +105,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
-    precisions: set[str] = set()  # of all networks
+    precisions: set[str] = set()  # precisions used by all networks
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     for point in points:
@@ -117,7 +117,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
             if text != expected:
                 run_inputs.refuse_changes(folder, f'{point.name} was started on a different text than {first}')
-            if used := sorted({*results.get('precision', {}).values()}):  # by a network
+            if used := sorted({*results.get('precision', {}).values()}):  # empty unless the point is a network
                 precisions.add(', '.join(used))
             record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
             record |= {'seconds': float(results['seconds']), 'state': _FINISHED}
@@ -144,7 +144,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     lines = [f'Best on validation: {folder / best["point"]}'] if best else []
     if not comparable:
         lines.append('The points differ in their words or vocabulary, so their perplexities are not comparable')
-    if len(precisions) > 1:  # with `auto`, each job measures its machine
+    if len(precisions) > 1:  # with `auto`, each job chooses by measuring its machine
         found = ' or '.join(sorted(precisions))
         lines.append(
             f'The points were trained in {found}, so small differences between perplexities are not meaningful'
