@@ -9,6 +9,7 @@ Dims: M models, S stories, R resamples.
 
 from __future__ import annotations
 
+import itertools
 import math
 import pathlib
 from collections.abc import Callable, Sequence
@@ -148,14 +149,13 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     """Draws the gain of each model by perplexity, with its interval over stories."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
-    figure = matplotlib.figure.Figure(figsize=(8, 5), layout='constrained')
+    figure = matplotlib.figure.Figure(figsize=(9, 5), layout='constrained')
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(6, 1))
     shown = {name: model for name, model in models(measured).items() if name != CONTROL}
-    for (name, model), marker in zip(shown.items(), '2345MIcodsD^v*'):
+    for (name, model), marker in zip(shown.items(), itertools.cycle('osD^v<>dPX*')):
         axes = right if name == GPT3 else left
         low, high = gains.interval(gains.mean_gain(model.sums_S, model.counts_S), len(model.counts_S))
-        style = {'marker': f'${marker}$' if marker in '2345MIc' else marker, 'markersize': 7, 'label': name}
-        (line,) = axes.plot(model.perplexity, 1000 * model.gain, linestyle='', **style)
+        (line,) = axes.plot(model.perplexity, 1000 * model.gain, marker, markersize=7, label=name)
         axes.vlines(model.perplexity, 1000 * low, 1000 * high, line.get_color(), linewidth=0.8, alpha=0.5)
     for axes, ticks in ((left, (1000, 800, 700, 600, 500, 400, 300)), (right, (20, 10, 5))):
         axes.set(xscale='log', xlim=(ticks[0] * 1.1, ticks[-1] / 1.1))
@@ -164,7 +164,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
         axes.axhline(0, color='black', linewidth=0.8)
         axes.grid(alpha=0.3)
     left.set(xlabel='perplexity on the stories, per word', ylabel='gain, thousandths of a nat per word')
-    left.legend(fontsize=8, loc='upper left')
+    figure.legend(fontsize=8, loc='outside right upper')
     right.set(title=GPT3)
     save_figure(figure, path)
 
