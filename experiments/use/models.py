@@ -71,12 +71,9 @@ def finished(folder: pathlib.Path) -> dict[Run, pathlib.Path]:
     Raises:
         BadInput: There is no finished run.
     """
-    found = {}
-    for run in runs():
-        if catalog.is_finished(folder / run.name):
-            found[run] = folder / run.name
-        else:
-            print(f'{run.name}: skipped, because the run is not finished', file=sys.stderr)
+    found = {run: folder / run.name for run in runs() if catalog.is_finished(folder / run.name)}
     reason = 'contains no finished runs of these studies; train some with `python -m experiments.runs use`'
     require(len(found) > 0, '--runs', str(folder), reason)
+    if missing := [run.name for run in runs() if run not in found]:
+        print(f'skipped, because they are not finished: {", ".join(missing)}', file=sys.stderr)
     return found
