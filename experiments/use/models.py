@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.reporting import catalog
 from nplm_jax.utils.errors import require
 
@@ -28,6 +32,7 @@ NETWORKS: dict[str, tuple[str, Mapping[str, Any]]] = {
 ROWS = {**COUNTS, **NETWORKS}
 BEST, COUNTED = 'five_minutes', 'modified_kneser_ney_5'  # the network and the n-gram model that are mixed
 MIXED, ADAPTED = f'{BEST} + {COUNTED}', f'{BEST}, adapted'
+MIXING_WORDS = 50_000  # validation words for learning the weights of the mixture
 
 
 class Run(NamedTuple):
@@ -77,3 +82,8 @@ def finished(folder: pathlib.Path) -> dict[Run, pathlib.Path]:
     if missing := [run.name for run in runs() if run not in found]:
         print(f'skipped, because they are not finished: {", ".join(missing)}', file=sys.stderr)
     return found
+
+
+def mixed(models: Sequence[LanguageModel], data: Dataset) -> mixture.Mixture:
+    """Returns the mixture of models with weights learned on the first validation words."""
+    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + MIXING_WORDS))

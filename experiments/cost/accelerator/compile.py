@@ -190,7 +190,7 @@ def measure(flags: study.Flags) -> None:
             found['entries'] = {**found.get('entries', {}), case.name: entry}
             results.write(folder / f'{case.topology}.json', found)
             bar.update(1)
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 def versions() -> dict[str, str]:

@@ -249,7 +249,7 @@ def main(flags: study.Flags) -> None:
             require('failed' not in row, name, row.get('failed'), 'must complete without an error')
         return
     race(root_of(flags), flags.minutes, flags.rehearse, flags.rows)
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 if __name__ == '__main__':

@@ -231,7 +231,7 @@ def commands(
 
     def main(flags: study.Flags) -> None:
         results.write_each(flags.output, measure(flags))
-        print(show(flags))
+        print(study.shown(show, flags))
 
     def show(flags: study.Flags) -> str:
         return make_table(recorded(flags))

@@ -209,7 +209,7 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures, and prints the table."""
     results.write_each(RESULTS / 'brown.json', measure(expand('--runs', flags.runs)))
-    print(show(flags))
+    print(study.shown(show, flags))
 
 
 def show(_: study.Flags) -> str:

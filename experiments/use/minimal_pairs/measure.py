@@ -24,17 +24,15 @@ from experiments.use.models import BEST, COUNTED, Run
 from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.minimal_pairs import EncodedPairs
-from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import loading, process, workdir
+from nplm_jax.runs import loading, process
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 START = Options(context='<text> <p>')  # each sentence begins a text
-MIXING_WORDS = 50_000  # validation words for the weights of a mixture, as in experiments/use/reading_times
 
 
 class Sentences:
@@ -67,13 +65,6 @@ def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences)
     return {'counts': counts, 'read_as_one_sentence': same, 'paradigms': pairs_lib.phenomena(sentences.pairs)}
 
 
-def fit_mixture(folders: Sequence[pathlib.Path], models: Sequence[LanguageModel]) -> mixture.Mixture:
-    """Returns the mixture of a network and a count-based model, with weights learned on validation words."""
-    data = loading.prepare_recorded(workdir.read_settings(folders[0]), *folders)
-    first = Span(data.valid.start, min(data.valid.start + MIXING_WORDS, data.valid.stop))
-    return mixture.fit(models, data.tokens_T, first)
-
-
 def measured(
     run: Run, runs: Mapping[Run, pathlib.Path], sentences: Sentences, output: pathlib.Path, again: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -93,13 +84,9 @@ def measured(
         counted = loading.load(runs[Run(COUNTED)])
         is_same = counted.vocabulary.words == vocabulary.words
         require(is_same, '--runs', COUNTED, f'must have the same vocabulary as {run.name}')
-        both = fit_mixture([runs[run], runs[Run(COUNTED)]], [model, counted.model])
-        facts = {
-            'model': 'mixture',
-            'seed': run.seed,
-            'of': [run.name, COUNTED],
-            'weights': both.weights_QxM[0].tolist(),
-        }
+        both = models.mixed([model, counted.model], loading.load_dataset(runs[run]))
+        facts = {'model': 'mixture', 'seed': run.seed, 'of': [run.name, COUNTED]}
+        facts['weights'] = both.weights_QxM[0].tolist()
         trained = of_runs([loaded.results, counted.results])
         yield mixed, {**facts, **evaluate(both, vocabulary, sentences), 'trained': trained}
 

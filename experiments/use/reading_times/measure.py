@@ -23,7 +23,7 @@ import numpy as np
 from experiments import results, study
 from experiments.sources import of_module, of_runs
 from experiments.use import models as models_lib
-from experiments.use.models import ADAPTED, BEST, COUNTED, MIXED, Run
+from experiments.use.models import ADAPTED, BEST, COUNTED, MIXED, MIXING_WORDS, Run
 from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import CONTROL, GPT3, Stories
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
@@ -34,7 +34,6 @@ from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process
@@ -44,7 +43,6 @@ from nplm_jax.utils.untrusted import read_bytes, read_json
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, tuned on Brown
-WEIGHT_WORDS = 50_000  # validation words for learning the weights of the mixture
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
@@ -111,11 +109,6 @@ def adapted(model: Any, data: Dataset) -> LanguageModel:
     return DynamicEvaluation(model, rms, RATE, DECAY, SEGMENT)
 
 
-def mixed(models: Sequence[LanguageModel], data: Dataset) -> LanguageModel:
-    """Returns the mixture of models with weights fitted to the first validation words."""
-    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + WEIGHT_WORDS))
-
-
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
     """Returns the perplexity, the gain for each measure of reading time, and the slopes."""
     is_kept_W, baseline_WxB = analysed(stories, texts)
@@ -154,19 +147,19 @@ class Surprisals:
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
         """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
-        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, WEIGHT_WORDS)).encode()
+        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, MIXING_WORDS)).encode()
         runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
         digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
         if path.exists():
             return read_json(path)['surprisals']
         print(f'{name}: {folders[0].name}', file=sys.stderr, flush=True)
-        models = [loading.load(folder).model for folder in folders]
+        model, *others = (loading.load(folder).model for folder in folders)
         if name == ADAPTED:
-            models = [adapted(models[0], self._data())]
+            model = adapted(model, self._data())
         elif name == MIXED:
-            models = [mixed(models, self._data())]
-        surprisal_W = word_surprisals(models[0], self._texts)
+            model = models_lib.mixed([model, *others], self._data())
+        surprisal_W = word_surprisals(model, self._texts)
         self._cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps({'surprisals': surprisal_W.tolist()}))
         return surprisal_W.tolist()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import types
 import zipfile
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from helpers import corpus_settings, refuses
 
 from experiments.use.minimal_pairs import measure, pairs, table
+from experiments.use.models import BEST, COUNTED, Run
 from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 
@@ -98,6 +101,22 @@ def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_count
     assert found['paradigms'] == {'agreement': ['verbs', 'syntax'], 'nouns': ['nouns', 'semantics']}
     marks = measure.evaluate(Favourite('<p>'), VOCABULARY, measure.Sentences(PAIRS[:2]))
     assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # the context before a sentence is not scored
+
+
+def test_missing_results_of_a_network_and_of_its_mixture_are_measured(tmp_path, monkeypatch):
+    loaded = types.SimpleNamespace(model=Favourite('sleep'), vocabulary=VOCABULARY, results={'perplexity': {}})
+    data = types.SimpleNamespace(tokens_T=np.arange(8, dtype=np.int32), valid=Span(4, 8))
+    monkeypatch.setattr(measure.loading, 'load', lambda _: loaded)
+    monkeypatch.setattr(measure.loading, 'load_dataset', lambda _: data)
+    monkeypatch.setattr(measure.models, 'MIXING_WORDS', 4)
+    best, runs = Run(BEST, 2), {Run(COUNTED): tmp_path, Run(BEST, 2): tmp_path}
+    found = dict(measure.measured(best, runs, measure.Sentences(PAIRS), tmp_path, False))
+    assert found['mixture-2']['counts'] == found[best.name]['counts'] and list(found) == [best.name, 'mixture-2']
+    assert found['mixture-2']['of'] == [best.name, COUNTED] and sum(found['mixture-2']['weights']) == pytest.approx(1)
+    (tmp_path / f'{best.name}.json').touch()
+    for again, kept in ((False, ['mixture-2']), (True, [best.name, 'mixture-2'])):
+        assert list(dict(measure.measured(best, runs, measure.Sentences(PAIRS), tmp_path, again))) == kept
+    assert list(dict(measure.measured(best, {best: tmp_path}, measure.Sentences(PAIRS), tmp_path, True))) == [best.name]
 
 
 def test_a_tie_is_half_a_point_and_seeds_have_a_spread():

@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers import ROOT
 
-from experiments import points, results, runs, study
+from experiments import origins, points, results, runs, study
 from experiments.points import Mixture, Program, Training
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CHOOSERS, override
@@ -101,7 +101,7 @@ def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, caps
     for name, seconds in {'long': 90.0, 'short': 5.0, 'good': 1.0}.items():
         (folder / 'results' / f'{name}.json').write_text(json.dumps({'seconds': seconds}))
     faulty = {made[i].result: ['no versions'] for i in (1, 2)}
-    monkeypatch.setattr(runs.audit, 'faults', lambda _: faulty)
+    monkeypatch.setattr(runs.audit, 'faults', lambda found: faulty if found else {})
     assert [point.name for point in runs_due(monkeypatch, made, False)] == ['new']
     assert [point.name for point in runs_due(monkeypatch, made, True)] == ['short', 'long', 'new']
     run(folder, monkeypatch, made, '--repeat', '--only=*o*')
@@ -109,17 +109,19 @@ def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, caps
     assert 'perplexity' in json.loads(made[1].result.read_text()) and not made[0].result.exists()
 
 
-def test_a_rejected_run_that_has_ended_is_not_called_repeated(folder, monkeypatch, capsys):
+@pytest.mark.parametrize('is_mixture', [False, True])
+def test_a_rejected_run_that_has_ended_is_not_called_repeated(folder, monkeypatch, capsys, is_mixture):
     (folder / 'launch.py').write_text(FINISHES)
-    point = training(folder, 'one')
-    results.write(point.result, {**runs.train(point, folder / 'runs'), 'commit': 'c'})
-    before = point.result.read_text()
-    monkeypatch.setattr(
-        runs.audit, 'faults', lambda origins_of: dict.fromkeys([point.result, *origins_of], ['no versions'])
-    )
+    needed = training(folder, 'one')
+    point = Mixture(folder / 'results' / 'both.json', 'both', (needed,)) if is_mixture else needed
+    trained = runs.train(needed, folder / 'runs')  # its results lack the versions
+    results.write(point.result, trained)
+    monkeypatch.setattr(runs.audit, 'read_all', lambda: {point.result: origins.of(trained)})
     with pytest.raises(SystemExit, match='^1$'):
         run(folder, monkeypatch, [point], '--repeat')
-    assert point.result.read_text() == before and 'delete it to train it again' in capsys.readouterr().err
+    assert json.loads(point.result.read_text()) == trained
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f'{folder}/runs/one: is rejected') and line.endswith('delete it to train it again')
 
 
 def test_a_result_written_again_keeps_the_cost_of_its_run(folder, monkeypatch):
