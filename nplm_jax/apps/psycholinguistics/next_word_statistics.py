@@ -1,4 +1,4 @@
-"""Log-probability and rank of each token, and entropy of the next-token distributions before and after it.
+"""Computes the log-probability and rank of each token, and the next-token entropy before and after it.
 
 The statistics require full distributions over the vocabulary, but only a few contexts are in memory at a time.
 
@@ -44,7 +44,7 @@ class LineStatistics(NamedTuple):
 def next_word_statistics(
     model: LanguageModel, lines: Arrays, prefixes: Arrays, vocabulary_size: int, groups: Arrays = ()
 ) -> list[LineStatistics]:
-    """Computes the statistics of independent lines; a prefix that several lines share is processed only once.
+    """Computes the statistics of independent lines. A prefix shared by several lines is processed only once.
 
     Args:
         model: Any language model.
@@ -120,9 +120,9 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
 
 def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Arrays) -> np.ndarray:
-    """Returns log P and rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
+    """Returns log P and the rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
 
-    Log P and rank are undefined at positions without an id.
+    At positions without an id, log P and rank are undefined.
     """
     of_ids_SxLx1 = np.take_along_axis(log_p_SxLxV, np.maximum(ids_SxL, 0)[:, :, None], axis=2)
     ranks_SxL = 1 + (log_p_SxLxV > of_ids_SxLx1).sum(axis=2)
