@@ -81,11 +81,11 @@ class Attention(nn.Module):
 
         Args:
             z: The inputs, B x T x K.
-            keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, which
-                keeps the angles small.
+            keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, so
+                that the angles stay small.
             values: The values of these words, B x S x H x (K / H).
             seen: The attention mask, B x T x (S + T).
-            num_words: The number of words in each text, without padding on the right, B.
+            num_words: The number of words in each text, excluding padding on the right, B.
 
         Returns:
             The outputs, B x T x K, and the keys and values of the next state.
@@ -121,9 +121,9 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 class Transformer(nn.Module):
     """Attention and feed-forward layers over z_0 = E x, for the families transformer and transformer_n.
 
-    x contains the features of the last n - 1 words. The state is the number of valid words of each text, B; the
-    features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the last S words,
-    each B x S x H x (K / H).
+    x contains the features of the last n - 1 words. The state consists of the number of valid words in each text, B;
+    the features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the last S
+    words, each B x S x H x (K / H).
     """
 
     def __init__(self, config: NplmConfig) -> None:
