@@ -64,7 +64,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
         seed: The random seed.
 
     Returns:
-        The words of each sequence.
+        The words in each sequence.
     """
     numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
     spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))

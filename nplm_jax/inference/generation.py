@@ -61,7 +61,7 @@ def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.n
     """Encodes a prompt and prepends the context in which scored texts begin; see `LineStart`.
 
     Args:
-        words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
+        words: The words in the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
         model: The loaded model, or its vocabulary.
 
     Returns:

@@ -110,7 +110,7 @@ def score_words(
 
     Args:
         model: An open-vocabulary model.
-        lines: The words of each line.
+        lines: The words in each line.
         start: See `score`.
         stream: See `score`.
     """

@@ -4,7 +4,7 @@
 
     model = kenlm.Model('lm.arpa')                # or a run, or several to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
-    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # many sentences, four times as fast
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # four times as fast for many sentences
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     model.BaseScore(state, 'the', after)          # log10 P of one word; sets `after` to the state after it

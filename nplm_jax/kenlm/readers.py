@@ -128,7 +128,7 @@ class NgramReader:
         """Scores many lines by looking up all their words at once.
 
         Args:
-            ids_T: The words of all lines, one line after the other.
+            ids_T: The words in all lines, one line after another.
             stops_B: The index after the last word of each line.
             begins: Whether lines start from `begin` rather than from `null`.
 

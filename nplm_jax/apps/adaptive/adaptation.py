@@ -1,6 +1,6 @@
 """Tunes and evaluates caches, dynamic evaluation and mixtures of them.
 
-Dims: T words of a stream.
+Dims: T words in a stream.
 """
 
 import concurrent.futures

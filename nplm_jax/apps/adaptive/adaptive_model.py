@@ -1,6 +1,6 @@
 """Base class of adaptive models, which predict each word from all preceding words in the stream.
 
-Dims: B contexts, N words of a context, V vocabulary.
+Dims: B contexts, N words in a context, V vocabulary.
 """
 
 import numpy as np

@@ -9,7 +9,7 @@ anchor. In the paper, the anchor is fixed at the trained parameters. In this mod
 theta_0 <- theta_0 + a (theta - theta_0). The model then retains properties shared by many texts, such as their genre,
 while it forgets the words of individual texts.
 
-Dims: T words of a span, S segments, B words of a segment.
+Dims: T words in a span, S segments, B words in a segment.
 
 References:
     Krause, Kahembwe, Murray and Renals, Dynamic evaluation of neural sequence models, 2018 (sections 3 and 4).

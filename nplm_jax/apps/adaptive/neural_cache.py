@@ -3,7 +3,7 @@
 Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
 exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.
 
-Dims: T words of a span, B words of a block, R remembered words, D features.
+Dims: T words in a span, B words in a block, R remembered words, D features.
 
 References:
     Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (which uses f_i . f_t).

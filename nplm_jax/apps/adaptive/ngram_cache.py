@@ -6,7 +6,7 @@ Use the cache in a mixture with any model. The estimates are interpolated:
 
 where h_k are the last k - 1 words of h, and c counts n-grams among the remembered words.
 
-Dims: T words of a span, V vocabulary.
+Dims: T words in a span, V vocabulary.
 
 References:
     Kuhn and De Mori, A cache-based natural language model for speech recognition, 1990.

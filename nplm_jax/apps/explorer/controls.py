@@ -72,7 +72,7 @@ def build_continuations(
     Args:
         models: The page's models.
         state: The page's state, which stores the fields.
-        tokenize: A function that returns the words of the text.
+        tokenize: A function that returns the words in the text.
         set_text: A function that replaces the text.
         save_link: A function that stores the state in the address.
     """

@@ -1,6 +1,6 @@
 """Computes the data of the tour: the paper's network applied to a context, and an n-gram model for comparison.
 
-Dims: N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a prompt.
+Dims: N words in a context, M features, P = N * M, K hidden units, V vocabulary, L words in a prompt.
 """
 
 import contextlib

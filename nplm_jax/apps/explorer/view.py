@@ -203,7 +203,7 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
     Args:
         models: The models.
-        words: The tokens of the text.
+        words: The tokens in the text.
         text: The text.
         word: The word.
     """

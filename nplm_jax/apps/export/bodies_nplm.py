@@ -1,4 +1,4 @@
-"""Window and recurrent bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims.
+"""PyTorch versions of the window and recurrent bodies of nplm-jax; modeling_nplm.py defines the dims.
 
 A body processes texts incrementally. Its state is a tuple of tensors with one row per text. Each body has three
 members: `width` is the number D of output features, `start` returns the initial state, and `forward` maps the features

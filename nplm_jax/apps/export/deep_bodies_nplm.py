@@ -1,4 +1,4 @@
-"""Residual and Transformer bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims."""
+"""PyTorch versions of the residual and Transformer bodies of nplm-jax; modeling_nplm.py defines the dims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x: the last words, the mean of as many words before them, the mean of twice as many, ...
+    """Residual layers over x: the last words, followed by means over 1, 2, 4, ... times as many earlier words.
 
     A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
     B x (window * 2**averages - 1) x M.

@@ -147,7 +147,7 @@ def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -
 
 
 def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a text without newlines; raises BadInput with the line number if a line is not text."""
+    """Yields the lines of a text, without newlines. Raises BadInput with the line number if a line is not text."""
     for number in itertools.count(1):
         if not (data := content.readline(_MAX_BYTES + 1)):
             return

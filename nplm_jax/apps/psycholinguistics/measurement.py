@@ -2,7 +2,7 @@
 
 The log-probability of a word with several tokens is the sum over its tokens, by the chain rule.
 
-Dims: T tokens of all items, W words, C counted tokens, H head tokens, V vocabulary.
+Dims: T tokens in all items, W words, C counted tokens, H head tokens, V vocabulary.
 """
 
 import dataclasses
@@ -160,7 +160,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns what precedes and follows the name of the model in the name of each of its columns."""
+    """Returns the parts of each model column's name that precede and follow the name of the model."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
@@ -199,7 +199,7 @@ def cut_items(
         options: The measurement options.
 
     Returns:
-        The tokens of all items, the ids of each item, and the context tokens of each item.
+        The tokens of all items, and for each item the token ids and the context tokens.
 
     Raises:
         BadInput: A word has no tokens, or an option is not supported for models with this vocabulary.

@@ -2,7 +2,7 @@
 
 The statistics require full distributions over the vocabulary, but only a few contexts are in memory at a time.
 
-Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V vocabulary, G groups of tokens.
+Dims: T tokens in a line, S lines in a batch, L tokens per line and step, V vocabulary, G groups of tokens.
 """
 
 import itertools
@@ -96,7 +96,7 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
         model: The language model.
         state: The states before the lines. S may exceed the number of lines.
         lines: The token ids of each line.
-        L: The number of tokens of each line per step.
+        L: The number of tokens to read from each line per step.
         groups: The token ids of each group.
     """
     log_p_SxV = np.asarray(model.predict(state))

@@ -190,7 +190,7 @@ def _format(cell: Any, is_exact: bool = True) -> str:
 
 
 def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = ()) -> None:
-    """Writes a table to a file, in the format of its suffix, which must be in WRITTEN.
+    """Writes a table to a file. The suffix, which must be in WRITTEN, determines the format.
 
     Args:
         path: The file.

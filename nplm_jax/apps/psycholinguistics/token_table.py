@@ -2,7 +2,7 @@
 
 Tokens of lossless tokenizers do not mark the end of a word, so the probabilities of words need a correction.
 
-Dims: T tokens of all items, W words, G groups of tokens.
+Dims: T tokens in all items, W words, G groups of tokens.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import BadInput
 
 
 class TokenTable(NamedTuple):
-    """The tokens of all items of an experiment.
+    """The tokens of all items in an experiment.
 
     Attributes:
         tokens_T: The tokens.
@@ -30,7 +30,7 @@ class TokenTable(NamedTuple):
         is_head_T: Whether each token belongs to the word without its punctuation; True for all tokens of a word that is
             only punctuation.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
-        lines: The slice of tokens of each item.
+        lines: The slice of tokens that belongs to each item.
         joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
         joins_after_W: Whether each word precedes the next word without a space.
     """

@@ -105,8 +105,7 @@ def run(
         finished: A function that returns whether the run in a folder has a result.
         options: The options of SLURM jobs.
         processes: The number of processes in each job. Together, they train one model.
-        max_running: The maximum number of concurrent jobs; None runs all jobs at once on SLURM, and one on this
-            machine.
+        max_running: The maximum number of concurrent jobs; None for no limit on SLURM and for 1 on this machine.
 
     Returns:
         The names of the jobs that ended without a result.
