@@ -1,4 +1,4 @@
-"""Readers, which score many lines at once, or single words for decoders with thousands of contexts.
+"""Defines readers, which score many lines at once, or single words for decoders with thousands of contexts.
 
 A reader returns the probability of a word after a context. There are two initial contexts: `null`, which contains no
 words, and `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the

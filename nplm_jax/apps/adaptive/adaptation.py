@@ -166,7 +166,7 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
-    """Yields the result of `make` for each combination of values, with cached scores."""
+    """Yields the model that `make` creates for each combination of values. Its scores are cached."""
     for values in itertools.product(*grid.values()):
         named = dict(zip(grid, values))
         yield TunedModel(mixture.CachedScores(make(**named)), named)

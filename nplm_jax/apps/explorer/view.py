@@ -20,7 +20,7 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
-MAX_SHORT = 64  # maximum length of a text that is scored as a line (words)
+MAX_SHORT = 64  # maximum length (words) of a text that is scored as a line
 REPLACEMENT = '\ufffd'  # replaces bytes that are not UTF-8
 _MAX_COMPLETING = 3  # maximum number of bytes that complete a character
 NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers

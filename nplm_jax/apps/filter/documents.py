@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 
 Write = Callable[[Batch, np.ndarray, np.ndarray], None]
-"""A function that writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
+"""A function that takes a batch, a mask (bool, D) of the documents to write, and all perplexities (float64, D)."""
 
 
 def kind_of(file: pathlib.Path, flag: str = '--text') -> str:

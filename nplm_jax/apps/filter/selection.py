@@ -34,13 +34,13 @@ Scored = Iterator[tuple[Batch, np.ndarray]]
 
 
 class Bound(NamedTuple):
-    """A bound of the selection: a perplexity, or a share of the documents."""
+    """A bound on the perplexity, given as a perplexity or as a share of the documents."""
 
     value: float
     is_share: bool
 
     def resolve(self, sorted_D: np.ndarray) -> float:
-        """Returns the bound as a perplexity; a share refers to documents with the perplexities `sorted_D`."""
+        """Returns the bound as a perplexity. A share refers to documents whose perplexities are `sorted_D`."""
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 

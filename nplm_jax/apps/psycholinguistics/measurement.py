@@ -172,7 +172,7 @@ def _added_columns(models: Iterable[str], options: Options) -> list[str]:
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns the base column and the distance in words for each column with values of preceding words."""
+    """Returns the base column and the distance (in words) for each column that contains values of preceding words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 

@@ -78,7 +78,7 @@ class Stimuli:
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
-    """Returns the value `distance` words before each word of the same item, float64, W; NaN if there is no such word.
+    """Returns the value of the word `distance` words before each word in its item, float64, W; NaN if there is none.
 
     Args:
         values_W: The value of each word.

@@ -50,7 +50,7 @@ class Points(NamedTuple):
 
 
 def load_points(path: str, config: Config) -> Points:
-    """Returns a checked point for each point that `sweep()` in a config file yields, applied to `config`.
+    """Applies the points that `sweep()` in a config file yields to `config`, and returns the checked points.
 
     Args:
         path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
@@ -96,7 +96,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
 
 
 def grid_points(axes: Sequence[str], config: Config) -> Points:
-    """Returns a checked point for each combination of values, applied to `config`.
+    """Applies each combination of values to `config`, and returns the checked points.
 
     Args:
         axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
@@ -186,7 +186,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
 
 
 def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
-    """Returns the value of --config and the overridden keys for a job that runs a point.
+    """Returns the value of --config and the overridden keys for the job that runs a point.
 
     Args:
         file: The sweep's value of --config.
