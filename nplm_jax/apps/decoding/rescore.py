@@ -50,7 +50,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the n-best lists')
     files = 'files that contain the scores for --format=kaldi, such as ac.txt,lm.txt; default: no scores'
     parser.add_argument('--score_files', default='', metavar='FILE[,FILE]', help=files)
-    tune_help = 'file of references to tune the weights on; prints the weights; default: re-rank the lists'
+    tune_help = 'file of references on which to tune the weights, which are then printed; default: re-rank the lists'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)

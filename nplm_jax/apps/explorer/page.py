@@ -96,7 +96,7 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        zoom = 'To zoom, hold Ctrl and turn the mouse wheel, or use two fingers.'
+        zoom = 'To zoom, hold Ctrl and turn the mouse wheel, or pinch with two fingers.'
         hint = f'Words with similar uses are close together. Click or type a word. {zoom}'
         with parts.panel('Nearest neighbours by word features', hint):
             with ui.element('div').classes('split'):
