@@ -1,4 +1,4 @@
-"""Public interface of `nplm_jax.apps.decoding`: CTC beam search with any model, with or without a lexicon.
+"""The public interface of `nplm_jax.apps.decoding`: CTC beam search with any model, with or without a lexicon.
 
 The upper-case names are the constants that `transformers` imports from pyctcdecode.
 """

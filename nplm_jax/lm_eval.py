@@ -1,4 +1,4 @@
-"""lm-evaluation-harness with models of this package: `python -m nplm_jax.lm_eval run --model nplm ...`."""
+"""Runs lm-evaluation-harness on models trained with nplm-jax: `python -m nplm_jax.lm_eval run --model nplm ...`."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""Model-agnostic inference: perplexity, scoring, generation."""
+"""Inference with any model: perplexity, scoring, generation and word features."""

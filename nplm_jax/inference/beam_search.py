@@ -1,6 +1,6 @@
 """Beam search for the most likely continuations of a prompt.
 
-Dims: N words of the prompt, T words to generate, V vocabulary, K beam width.
+Dims: N words in the prompt, T words to generate, V vocabulary, K beam width.
 """
 
 import numpy as np
@@ -25,10 +25,10 @@ def beam(
 
     Returns:
         The generated word ids, int32, K x T, most likely first; and log P of each generated sequence given the prompt,
-        float64, K, nats. K is `width`, or less if fewer sequences are possible.
+        float64, K, nats. K equals `width`, or is smaller if fewer sequences are possible.
 
     Raises:
-        BadInput: Only the rare-word symbol can follow, and `rare` is False.
+        BadInput: Only the rare-word symbol can be generated next, and `rare` is False.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')

@@ -1,6 +1,6 @@
-"""Sampling of spellings for out-of-vocabulary words, character by character.
+"""Samples spellings for out-of-vocabulary words, character by character.
 
-Dims: B sequences or words, T characters or words of each, S rare-word symbols of all sequences.
+Dims: B sequences or words, T characters or words in each, S rare-word symbols in all sequences.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from nplm_jax.models.language_model import reorder
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput
 
-_FIRST_SPELLING = 2**31  # offset of spelling numbers, which keeps their random keys distinct from those of sequences
+_FIRST_SPELLING = 2**31  # offset of spelling numbers, so that their random keys differ from those of sequences
 _MAX_CHARACTERS = 200  # maximum length of a sampled word
-_MAX_ATTEMPTS = 100  # attempts to sample a word outside the vocabulary
+_MAX_ATTEMPTS = 100  # number of attempts to sample a word outside the vocabulary
 
 
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
@@ -27,14 +27,14 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
 
     Args:
         spelling: The distribution over out-of-vocabulary words.
-        numbers: A number for each word, at least 0 and below 2**31.
+        numbers: A number that identifies each word, at least 0 and less than 2**31.
         seed: The random seed.
 
     Returns:
         The words, at most 200 characters each.
 
     Raises:
-        BadInput: All 100 samples for a word were vocabulary words or too long.
+        BadInput: For some word, each of the 100 samples was too long or already in the vocabulary.
     """
     jax_settings.require_pinned()
     words: dict[int, str] = {}
@@ -56,7 +56,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
 def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
     """Decodes sequences and replaces each rare-word symbol with a sampled spelling.
 
-    The spellings in a sequence depend only on the seed, on the index of the sequence and on T.
+    The spellings in a sequence depend only on the seed, on the index of the sequence, and on T.
 
     Args:
         spelling: The distribution over out-of-vocabulary words.
@@ -64,7 +64,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
         seed: The random seed.
 
     Returns:
-        The words of each sequence.
+        The words in each sequence.
     """
     numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
     spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))
@@ -76,7 +76,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
 
 
 def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
-    """Samples a string for each number. Strings that are too long are replaced with empty strings."""
+    """Samples a string for each number. Strings that are too long become empty strings."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
     model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
     state = reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))

@@ -1,4 +1,4 @@
-"""Learned word features C: nearest neighbours, two-dimensional projections and word2vec files.
+"""Uses the learned word features C: nearest neighbours, two-dimensional projections and word2vec files.
 
 Dims: V words, M features per word, B query words, K neighbours.
 """
@@ -44,9 +44,9 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     """Projects word features to two dimensions.
 
     Args:
-        features_VxM: The features of at least four words. If M is 1 or 2, the features are returned, padded to M = 2.
-        method: `pca` for the first two principal components, or `tsne` for t-SNE with the cosine distance. t-SNE
-            preserves neighbourhoods; large distances in its output are not meaningful.
+        features_VxM: The features of at least four words. If M is at most 2, they are returned, padded to two columns.
+        method: `pca` for the first two principal components, or `tsne` for t-SNE with cosine distance. t-SNE preserves
+            neighbourhoods; large distances in its output are not meaningful.
         seed: The random seed of t-SNE.
 
     Returns:
@@ -87,7 +87,7 @@ def write_word2vec(
         binary: Whether to write the binary format.
 
     Raises:
-        BadInput: A word contains whitespace, which the format does not support, or the file cannot be written.
+        BadInput: A word contains whitespace, which the format does not allow, or the file cannot be written.
     """
     features_VxM = checked_features(vocabulary, features_VxM)
     lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
@@ -98,7 +98,7 @@ def write_word2vec(
 
 
 def checked_features(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
-    """Returns the features as float32. Raises BadInput if a word has no row or contains whitespace."""
+    """Returns the features as float32. Raises BadInput unless each word has a row and contains no whitespace."""
     features_VxM = np.asarray(features_VxM, np.float32)
     allowed = f'must have {len(vocabulary)} rows, one for each word'
     require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, allowed)
@@ -125,12 +125,12 @@ def nearest_words(
 
     Args:
         vocabulary: The words.
-        networks: The name and the features, V x M, of each network.
-        word: The word, as in `Vocabulary.shown`; the leading ␣ of a subword may be omitted.
+        networks: The name and the features (V x M) of each network.
+        word: The word, spelled as in `Vocabulary.shown`. The leading ␣ of a subword may be omitted.
         k: The number of neighbours, at least 1.
 
     Returns:
-        The name of each network, and its k nearest words with their cosines; empty if the word is unknown.
+        The name of each network, with the k nearest words and their cosines. The list is empty if the word is unknown.
     """
     word_id = vocabulary.find(word)
     if word_id is None:

@@ -1,6 +1,6 @@
 """Text generation with any language model: greedy decoding and sampling (temperature, top-k, nucleus).
 
-Dims: B sequences, T words to generate, N words of a context, V vocabulary, K most likely words.
+Dims: B sequences, T words to generate, N words in a context, V vocabulary, K most likely words.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words between checks of `is_enough`
-BLOCK = 32  # sequences generated in parallel, so B x V arrays fit into the cache of a CPU
+BLOCK = 32  # sequences generated in parallel; small enough for B x V arrays to fit into a CPU cache
 _VALUES_PER_MAXIMUM = 64  # block size of `largest`
 
 
@@ -33,8 +33,9 @@ class Choice:
     Attributes:
         temperature: The divisor of log-probabilities; values below 1 favour likely words.
         top_k: The number of most likely words to keep; ties favour more frequent words. None keeps all.
-        top_p: The threshold of nucleus sampling, applied after `top_k`. It keeps the smallest set of words whose total
-            probability is at least `top_p`, and all words tied with the least likely word in this set. None keeps all.
+        top_p: The threshold of nucleus sampling, which is applied after `top_k`. The words that are kept are the
+            smallest set with a total probability of at least `top_p`, and all words tied with the least likely word in
+            this set. None keeps all.
         rare: Whether the rare-word symbol may be sampled.
     """
 
@@ -57,10 +58,10 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt, preceded by the same initial context as scored texts; see `LineStart`.
+    """Encodes a prompt and prepends the context in which scored texts begin; see `LineStart`.
 
     Args:
-        words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
+        words: The words in the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
         model: The loaded model, or its vocabulary.
 
     Returns:
@@ -84,8 +85,8 @@ def sample(
 ) -> np.ndarray:
     """Samples continuations of a prompt.
 
-    Each sequence depends only on the seed and on its index. A call with 1,000 samples therefore begins with the same 10
-    sequences as a call with 10 samples.
+    Each sequence depends only on the seed and on its index. The first 10 of 1,000 samples are therefore the same
+    as the result of a call with 10 samples.
 
     Args:
         model: A loaded model, or any language model, such as a mixture.
@@ -93,13 +94,13 @@ def sample(
         words: The number of words to generate.
         samples: The number of sequences.
         choice: The sampling options.
-        seed: The random seed, at least 0 and below 2**31.
-        is_enough: A function of the generated ids that returns whether the sequence may end. Generation stops early
-            once all sequences may end; None to always generate `words` words.
+        seed: The random seed, at least 0 and less than 2**31.
+        is_enough: A function that returns whether a sequence with the given ids may end. Generation stops early once
+            all sequences may end. None to always generate `words` words.
 
     Returns:
-        The generated word ids, int32, B x T. Sequences are generated in blocks of at most BLOCK. With `is_enough`, the
-        blocks can have different lengths, and shorter blocks are padded with rare-word symbols.
+        The generated word ids, int32, B x T. Sequences are generated in blocks of at most BLOCK. With `is_enough`,
+        blocks may differ in length; shorter blocks are padded with rare-word symbols.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
@@ -125,7 +126,7 @@ def sample(
 
 
 def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[str]:
-    """Returns the longest prefix of a text's tokens with at most `words` whitespace-separated words."""
+    """Returns the longest prefix of a text's tokens that has at most `words` whitespace-separated words."""
     kept = list(tokens)
     while kept and len(tokenizer.decode(kept).split()) > words:
         kept.pop()
@@ -176,7 +177,7 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
     if top_p is None or top_p == 1:
         return log_p_BxV
     p_BxV = jax.nn.softmax(log_p_BxV, axis=1)
-    # Non-negative floats have the same order as their bits, and XLA sorts integers four times as fast on a CPU.
+    # Non-negative floats are ordered in the same way as their bits, and XLA sorts integers four times as fast on a CPU.
     sorted_BxV = jnp.sort(p_BxV.view(jnp.uint32), axis=1, descending=True).view(jnp.float32)
     before_B = jnp.sum(jnp.cumsum(sorted_BxV, axis=1) < top_p, axis=1)  # entries before the one that completes top_p
     last_Bx1 = jnp.minimum(before_B, p_BxV.shape[1] - 1)[:, None]

@@ -1,4 +1,4 @@
-"""Induction of new words into a trained network, without training.
+"""Adds new words to a trained network without training.
 
 Section 5 of the paper proposes to initialize the features of a new word with a convex combination of the features of
 words that could occur in the same contexts. Let a new word w occur k times, the i-th time between the words before_i
@@ -6,14 +6,14 @@ and after_i. Its rows in C and in the output matrices are averages over the know
 
     q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
-normalized over the candidates v; the last factor is included only if following words serve as evidence. By Bayes' rule,
-this is the posterior probability of v in all these contexts, under a uniform prior. `Weighting(rule='mean')` uses the
-weights of the paper, q(v) = mean_i P(v | before_i).
+normalized over the candidates v; the last factor is included only if following words are used as evidence. By Bayes'
+rule, this is the posterior probability of v in all these contexts, under a uniform prior. `Weighting(rule='mean')` uses
+the weights of the paper, q(v) = mean_i P(v | before_i).
 
 The bias b_w is fitted so that the mean of P(w | context) over contexts sampled from the network equals the relative
-frequency of w in the text. The bias of <rare>, which previously represented w, is lowered accordingly.
+frequency of w in the text. The bias of <rare>, which represented w before, is lowered accordingly.
 
-Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words of each.
+Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words in each.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
-CONTEXT_WORDS = 63  # context length for networks of unlimited order; 64 with <rare>
+CONTEXT_WORDS = 63  # context length for networks of unlimited order; with <rare>, 64
 BLOCK = 64  # maximum B of a B x V array
 # Biases are fitted to the contexts at the last words of sampled sequences.
 SEQUENCES, FIRST_WORDS, LAST_WORDS, SEED = 64, 16, 48, 1
@@ -47,14 +47,14 @@ BIAS_ITERATIONS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Weighting:
-    """Options for the weights of known words.
+    """Options for weighting the known words.
 
     Attributes:
         rule: `posterior` for the module's equation, or `mean` for the paper's weights, which ignore the other options.
-        following: The number of following words used as evidence. Each of them requires K next-word distributions per
-            occurrence.
-        candidates: The maximum number K of words with a nonzero weight: the words that best fit the preceding words.
-        min_count: The minimum count of candidates, because features of rarer words are poorly trained. If fewer than
+        following: The number of following words used as evidence. Each of them requires K next-word distributions
+            per occurrence.
+        candidates: The maximum number K of words with nonzero weights, which best fit the preceding words.
+        min_count: The minimum count of a candidate. The features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
 
@@ -98,7 +98,7 @@ def induce(
         weighting: The options for the weights.
 
     Returns:
-        The model and the vocabulary with the new words, whose ids follow the ids of the known words.
+        The model and the vocabulary with the new words. The ids of the new words follow those of the known words.
 
     Raises:
         BadInput: The model does not support new words, or a word is already known or does not occur in `lines`.
@@ -183,7 +183,7 @@ def word_weights(
 
 
 def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network, Params]:
-    """Appends rows of new words to the parameters of a network.
+    """Appends rows for new words to the parameters of a network.
 
     Args:
         network: A network whose output layer supports new words.
@@ -191,7 +191,7 @@ def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network
         rows: The rows of the new words for each table in `Network.tables.of_words`.
 
     Returns:
-        The network and the parameters with the new words, whose ids follow the ids of the known words.
+        The network and the parameters with the new words. The ids of the new words follow those of the known words.
     """
     longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.tables.of_words}
     size = network.vocabulary_size + len(rows[BIAS])
@@ -213,7 +213,7 @@ def append_words(
         model: The network.
         vocabulary: The vocabulary of the network.
         words: The new words.
-        counts_W: The counts of the new words in the text on which the vocabulary is based.
+        counts_W: The counts of the new words in the text from which the vocabulary was built.
         weights_WxV: The weights of the known words; each row sums to one.
     """
     num_rare = vocabulary.counts[RARE_ID]
@@ -240,11 +240,11 @@ def append_words(
 def _sum_over_contexts(
     model: NeuralLanguageModel, seen: Sequence[Sequence[Occurrence]], function: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Sums a function of log P(v | before) over the occurrences of each new word, float64, W x V."""
+    """Sums a function of log P(v | before) over the occurrences of each new word. Returns float64, W x V."""
     sums_WxV = np.zeros((len(seen), model.network.vocabulary_size))
     contexts = [(w, _context(model, occurrence)) for w, occurrences in enumerate(seen) for occurrence in occurrences]
     by_length = sorted(contexts, key=lambda pair: len(pair[1]))
-    for _, group in itertools.groupby(by_length, key=lambda pair: len(pair[1])):  # batches of equal context length
+    for _, group in itertools.groupby(by_length, key=lambda pair: len(pair[1])):  # batches of contexts of equal length
         pairs = list(group)
         for first in range(0, len(pairs), BLOCK):
             words_B, contexts_B = zip(*pairs[first : first + BLOCK])

@@ -1,4 +1,4 @@
-"""The result of `nplm_jax.load` and `nplm_jax.train`: a trained model with its settings and vocabulary."""
+"""Defines the result of `nplm_jax.load` and `nplm_jax.train`: a trained model with its settings and vocabulary."""
 
 import dataclasses
 import os
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class LoadedModel:
     """The model of a run, ready for use.
 
-    `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders accept a
-    loaded model.
+    Loaded models can be passed to `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`,
+    `kenlm.Model` and the decoders.
 
     Attributes:
         settings: The settings of the run.
         vocabulary: The words, with their tokenizer.
         model: The language model, whose methods take and return word ids.
-        folder: The folder of the run, or the cache folder of a packed model; None for a model derived from others.
-        results: The content of results.json; None for an unfinished run or a model derived from others.
-        name: The name of the folder or of the packed file, as shown by commands; empty for a model derived from others.
+        folder: The run folder, or the cache folder of a packed model; None for a model derived from other models.
+        results: The contents of results.json; None for an unfinished run or a model derived from other models.
+        name: The name of the folder or packed file, as shown by commands; empty for a model derived from other models.
     """
 
     settings: 'Settings'

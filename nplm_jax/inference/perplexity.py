@@ -1,6 +1,6 @@
-"""Exact perplexity of language models.
+"""Computes the exact perplexity of language models.
 
-Dims: T words of a span.
+Dims: T words in a span.
 """
 
 import math
@@ -25,14 +25,15 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
 
     Args:
         model: A loaded model, or any language model, such as a mixture.
-        tokens_T: Word ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
-        span: The words to predict, such as `data.valid`, each given the previous words of the stream; None for all.
+        tokens_T: The word ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
+        span: The words to predict, such as `data.valid`, each given the previous words in the stream; None for all
+            words.
 
     Returns:
         The perplexity; infinite if a word has probability zero.
 
     Raises:
-        BadInput: The span is empty or exceeds the stream.
+        BadInput: The span is empty or extends beyond the stream.
         NonFiniteError: A log-probability is not a number.
     """
     span = Span(0, len(tokens_T)) if span is None else span
@@ -56,12 +57,12 @@ def per_unit(nll: float, size: 'TextSize') -> dict[str, float]:
     Unlike perplexities per token, these values are comparable between models with different tokens.
 
     Args:
-        nll: The total over all tokens, nats.
+        nll: The total negative log-likelihood over all tokens, nats.
         size: The size of the text.
 
     Returns:
-        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for an empty text. The perplexity per word
-        is also nan for a text without spaces between words.
+        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; NaN for an empty text. The perplexity per word
+        is also NaN for a text without spaces between words.
 
     Examples:
         >>> from nplm_jax.data.dataset import TextSize
@@ -83,7 +84,7 @@ class Score(NamedTuple):
         words: The number of predicted words.
         nll: The total negative log-likelihood, nats.
         impossible: The number of words with probability zero; one such word makes the perplexity infinite.
-        nll_error: The standard error of the mean NLL per word, nats; 0 if every word of the span was predicted.
+        nll_error: The standard error of the mean NLL per word, nats; 0 if every word in the span was predicted.
     """
 
     words: int
@@ -108,7 +109,7 @@ class Score(NamedTuple):
 
 
 def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
-    """Predicts every word of `span` once, given all previous words of the stream. The sum is computed in float64.
+    """Predicts every word in `span` once, given all previous words in the stream. The sum is computed in float64.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -117,13 +118,13 @@ def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
 
 
 def summarize(log_p_T: np.ndarray, span: Span) -> Score:
-    """Sums the log-probabilities of the words of `span`. Raises NonFiniteError if one is NaN."""
+    """Sums the log-probabilities of the words in `span`. Raises NonFiniteError if one of them is NaN."""
     check_not_nan(log_p_T, span.start)
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 
 
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
-    """Predicts a sample of the words of `span` in up to 16 evenly spaced spans of equal length; see `sample_spans`.
+    """Predicts a sample of the words in `span`, in up to 16 evenly spaced spans of equal length; see `sample_spans`.
 
     The standard error treats these spans as independent observations.
 
@@ -131,7 +132,7 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
         model: The model.
         tokens_T: Word ids of the stream.
         span: The words to sample from.
-        num_words: The maximum number of words; 0 for all words of the span.
+        num_words: The maximum number of words; 0 for all words in the span.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -158,7 +159,7 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
 
     Args:
         span: The words to sample from.
-        num_words: The maximum number of words, at least 1. A span of at most this length is returned unchanged.
+        num_words: The maximum number of words, at least 1. A span that is no longer than this is returned unchanged.
 
     Examples:
         >>> sample_spans(Span(100, 260), 40)[:2]

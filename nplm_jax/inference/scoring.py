@@ -1,6 +1,6 @@
-"""Word-by-word log-probabilities of texts, with lines scored independently or as one stream.
+"""Computes word-by-word log-probabilities of texts, with lines scored independently or as one stream.
 
-Dims: T words of a line, N words of a context.
+Dims: T words in a line, N words in a context.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class Line:
     Attributes:
         ids_T: The word ids, int32.
         log10_p_T: log10 P of each word given the previous words, float64.
-        lengths_T: The length of the n-gram that predicts each word, including the word.
+        lengths_T: The length of the n-gram that predicts each word, including the word itself.
     """
 
     ids_T: np.ndarray
@@ -36,7 +36,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """Totals over lines, with the names used by KenLM.
+    """Totals over lines, named as in KenLM.
 
     Attributes:
         tokens: The number of words.
@@ -57,7 +57,7 @@ class Totals:
 
     @property
     def perplexity_known(self) -> float:
-        """The perplexity of vocabulary words; their contexts may contain out-of-vocabulary words."""
+        """The perplexity of vocabulary words. Their contexts may contain out-of-vocabulary words."""
         return _perplexity(self.log10_p_known, self.tokens - self.oovs)
 
 
@@ -69,8 +69,8 @@ def score(
     Args:
         model: Any language model.
         lines: Word ids of each line, int32.
-        start: The unscored context before each line, or before the stream. The default is an empty context, so models
-            read unknown words before a line. The commands use `LineStart.of(vocabulary)`.
+        start: The unscored context before each line, or before the stream. The default is an empty context, in which
+            case models read unknown words before a line. The commands use `LineStart.of(vocabulary)`.
         stream: Whether each line continues the previous one, as in a corpus.
 
     Returns:
@@ -106,11 +106,11 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = _NO_CONTEXT, stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words like `score`. The score of an out-of-vocabulary word includes the score of its spelling.
+    """Scores lines of words in the same way as `score`. For out-of-vocabulary words, the spelling is also scored.
 
     Args:
         model: An open-vocabulary model.
-        lines: The words of each line.
+        lines: The words in each line.
         start: See `score`.
         stream: See `score`.
     """

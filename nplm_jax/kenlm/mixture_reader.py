@@ -1,6 +1,6 @@
-"""Reader of mixtures, with the interface of the other readers.
+"""A reader for mixtures, with the same interface as the other readers.
 
-Dims: M models, S contexts, V words, T words of all lines, B lines.
+Dims: M models, S contexts, V words, T words in all lines, B lines.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from nplm_jax.kenlm.readers import Context, NetworkReader, NgramReader, Words
 
 
 class MixtureReader:
-    """The reader of a mixture, a weighted sum of probabilities. `Context.known` holds one context per component."""
+    """A reader for a mixture, a weighted sum of probabilities. `Context.known` holds one context per component."""
 
     def __init__(self, readers: Sequence[Reader], weights: Sequence[float], ids_MxV: np.ndarray) -> None:
         """Initializes the mixture.
 
         Args:
-            readers: The readers.
+            readers: The readers of the components.
             weights: The weight of each reader.
-            ids_MxV: The id of each word of the mixture in each reader.
+            ids_MxV: The id that each reader uses for each word of the mixture.
         """
         self._readers, self._ids_MxV = readers, ids_MxV
         with np.errstate(divide='ignore'):
@@ -36,7 +36,7 @@ class MixtureReader:
         self.begin: Context = Context(known=[reader.begin for reader in readers])
 
     def words(self, context: Context) -> Words:
-        """See `NgramReader.words`. Returns the words of each reader."""
+        """See `NgramReader.words`. Returns one entry per reader."""
         return tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
 
     def after(self, context: Context, word: int) -> Context:

@@ -4,10 +4,10 @@
 
     model = kenlm.Model('lm.arpa')                # or a run, or several to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
-    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # many sentences, four times as fast
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # four times as fast for many sentences
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
-    model.BaseScore(state, 'the', after)          # log10 P of one word, and the state after it
+    model.BaseScore(state, 'the', after)          # log10 P of one word; sets `after` to the state after it
     model.next_words([state, after])              # log10 P of each word of model.vocabulary, one row per state
 
 Dims: S states, V words.
@@ -40,11 +40,11 @@ from nplm_jax.utils.io import expand
 Path = str | bytes | os.PathLike
 Source = Path | LoadedModel
 _WORDS = 2**18  # words scored at once
-_MIN_WORDS = 100  # minimum number of scored words for a warning about unknown words
+_MIN_WORDS = 100  # minimum number of scored words before a warning about unknown words
 
 
 class FullScoreReturn(NamedTuple):
-    """log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
+    """log10 P of a word, the length of the n-gram that predicts it, and whether the word is outside the vocabulary."""
 
     log_prob: float
     ngram_length: int
@@ -53,7 +53,7 @@ class FullScoreReturn(NamedTuple):
 
 @functools.total_ordering
 class State:
-    """The preceding words on which predictions depend. A new state is the empty context, as after NullContextWrite."""
+    """The preceding words on which predictions depend. A new state is the empty context, as set by NullContextWrite."""
 
     __slots__ = ('_context', '_reader')
 
@@ -82,8 +82,8 @@ class Model:
     """A language model with the methods of `kenlm.Model`. Invalid input raises BadInput.
 
     Attributes:
-        path: The absolute path, as bytes; a list of paths for a mixture.
-        order: The n-gram order. Words are predicted from the preceding `order` - 1 words; None for all preceding words.
+        path: The absolute path of the model, as bytes; a list of paths for a mixture.
+        order: The n-gram order: words are predicted from the `order` - 1 preceding words. None for all preceding words.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
         has_subwords: Whether these words are the subwords, characters or bytes of a run's tokenizer.
     """
@@ -93,8 +93,8 @@ class Model:
 
         Args:
             path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`. The models in a list are
-                mixed; they must have the same words.
-            weights: The weights of several models; equal by default.
+                mixed; they must have the same vocabulary.
+            weights: The mixture weights of several models; equal by default.
 
         Raises:
             BadInput: A model cannot be loaded, the models have different words, or the weights are invalid.
@@ -120,17 +120,17 @@ class Model:
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
             self._ids.setdefault(sentence_marks.END, self._end)
-        self._num_words = self._num_unknown = 0  # counted until the warning
+        self._num_words = self._num_unknown = 0  # counts until the warning is given
         self._has_warned = False
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Returns log10 P of a sentence.
 
         Args:
-            sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it like
-                their corpus. Newlines after the words are ignored.
-            bos: Whether the first word begins a sentence; otherwise, its context is empty.
-            eos: Whether the last word ends a sentence; the end of the sentence is then scored too.
+            sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it in
+                the same way as their corpus. Newlines after the words are ignored.
+            bos: Whether the first word begins a sentence. Otherwise, its context is empty.
+            eos: Whether the last word ends a sentence. If so, the end of the sentence is also scored.
         """
         return sum(log10_p for log10_p, *_ in self.full_scores(sentence, bos, eos))
 
@@ -143,7 +143,7 @@ class Model:
             eos: See `score`.
 
         Yields:
-            The ids, log10 P and n-gram lengths of each sentence's words. Unknown words have id 0. The sum of
+            The ids, log10 P and n-gram lengths of the words in each sentence. Unknown words have id 0. The sum of
             `log10_p_T` is `score`; `scoring.total` computes the perplexity of several sentences.
         """
         end, ids_of_words = self._check_end(eos), self._ids.get
@@ -176,7 +176,7 @@ class Model:
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """Yields log10 P, n-gram length and unknown flag of each word; see `score` and `BaseFullScore`."""
+        """Yields log10 P, the n-gram length and an unknown flag for each word; see `score` and `BaseFullScore`."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
         ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence).rstrip('\r\n'))]
         self._count(len(ids), ids.count(RARE_ID))
@@ -218,7 +218,7 @@ class Model:
         return log10_p
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
-        """Scores a word like `BaseScore`, and also returns the length of the n-gram and whether the word is unknown."""
+        """Scores a word as `BaseScore` does. Also returns the n-gram length and whether the word is unknown."""
         word_id = self._id(word)
         log10_p, length, context = self._reader.step(self._read(in_state), word_id)
         self._write(out_state, context)
@@ -227,18 +227,19 @@ class Model:
     def next_words(self, states: Sequence[State]) -> np.ndarray:
         """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
 
-        `BaseScore` returns the same values, except for `<s>`, which never follows a word and has probability zero here.
+        `BaseScore` returns the same values, except for `<s>`. Here, `<s>` has probability zero, because it never
+        follows a word.
         """
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
 
     @property
     def uses_jax(self) -> bool:
-        """Whether JAX computes the probabilities, because the model or a component is a network."""
+        """Whether the model or a component of it is a network, whose probabilities JAX computes."""
         return self._reader.uses_jax
 
     def look_up(self, states: Sequence[State]) -> None:
-        """Computes the predictions of networks after several states in one batch, for later calls of `BaseScore`."""
+        """Computes the predictions of networks for several states in one batch, for later calls of `BaseScore`."""
         self._reader.look_up([self._read(state) for state in states])
 
     def _id(self, word: str) -> int:
@@ -266,7 +267,7 @@ class Model:
 
 
 class LanguageModel(Model):
-    """`Model` under its name in early versions of KenLM."""
+    """The name of `Model` in early versions of KenLM."""
 
 
 def _find(path: Source) -> pathlib.Path:

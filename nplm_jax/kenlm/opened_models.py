@@ -1,4 +1,4 @@
-"""Readers and vocabularies of ARPA files, runs, loaded models and mixtures of them."""
+"""Opens ARPA files, runs, loaded models and mixtures of them, with their readers and vocabularies."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +28,9 @@ class OpenedModel(NamedTuple):
     Attributes:
         reader: The reader of the model.
         words: The words of the model.
-        begin: The id of `<s>`, which is never predicted; None if it is not a word of the model.
-        end: The id of the end-of-sentence word; None if there is none.
-        split: Splits a sentence into words.
+        begin: The id of `<s>`, which is never predicted; None if the model does not have this word.
+        end: The id of the end-of-sentence word; None if the model has no such word.
+        split: A function that splits a sentence into words.
         tokenizer: The tokenizer of a run; None for an ARPA file, whose words are separated by whitespace.
     """
 
@@ -70,7 +70,7 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 
 def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[float] | None) -> OpenedModel:
-    """Mixes models, using the tokenizer of the runs among them. A single model is returned unchanged.
+    """Mixes models. If any of them are runs, the mixture uses their tokenizer. A single model is returned unchanged.
 
     Raises:
         BadInput: The words or the tokenizers differ, or the weights are invalid.
@@ -100,7 +100,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
 
 
 def items(values: Iterable[Any]) -> list[Any]:
-    """Returns a list of the values; empty if they are not iterable."""
+    """Returns a list of the values, which is empty if they are not iterable."""
     try:
         return list(values)
     except TypeError:

@@ -1,12 +1,12 @@
-"""Readers that score many lines at once, or single words for decoders with thousands of contexts.
+"""Defines readers, which score many lines at once, or single words for decoders with thousands of contexts.
 
-A reader returns the probability of a word after a context. There are two initial contexts: `null`, without words, and
-`begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
-`order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
-scores many lines at once. Contexts are immutable. Logarithms have base 10. A forked process must not use readers with
-`uses_jax`.
+A reader returns the probability of a word after a context. There are two initial contexts: `null`, which contains no
+words, and `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the
+`order` - 1 preceding words, or from all preceding words if `order` is None. `step` combines `score` and `after`;
+`score_lines` scores many lines at once. Contexts are immutable. Logarithms are to base 10. A reader whose `uses_jax` is
+True must not be used in a forked process.
 
-Dims: S contexts, V words, T words of all lines, B lines.
+Dims: S contexts, V words, T words in all lines, B lines.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Words = tuple[Any, ...]
 
 
 class Context:
-    """The words read so far.
+    """The words that a reader has read so far.
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
         parent: The context before `word`; None once the reader has computed `known`.
-        word: The id of the last word, used with `parent`.
-        known: The reader's data about `words`.
+        word: The id of the last word; used together with `parent`.
+        known: The data that the reader has computed from `words`.
     """
 
     __slots__ = ('known', 'parent', 'word', 'words')
@@ -47,13 +47,13 @@ class Context:
 
 
 class NgramReader:
-    """A reader for a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
+    """A reader for a back-off model. As in KenLM, contexts are not padded; `LanguageModel.next_word` does pad them.
 
-    The `words` of a context are minimal, as in KenLM's states, so contexts with identical predictions are equal.
+    The `words` of a context are minimal, as in KenLM's states, so contexts with identical predictions compare equal.
     `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
 
-    The n-grams that follow one context are adjacent, so most searches cover few keys. The arrays are read as memory
-    views, whose elements are Python numbers.
+    The n-grams that share a context are adjacent, so most searches cover few keys. The arrays are accessed through
+    memory views, whose elements are Python numbers.
     """
 
     uses_jax = False
@@ -63,8 +63,8 @@ class NgramReader:
 
         Args:
             model: The model.
-            begin: The words before a sentence.
-            unpredicted: Words with probability zero in `next_words`, regardless of the model.
+            begin: The words that precede each sentence.
+            unpredicted: Words to which `next_words` assigns probability zero, regardless of the model.
         """
         self.order: int = model.n
         self._begin, self._unpredicted = np.array(begin, np.int64), unpredicted
@@ -75,7 +75,7 @@ class NgramReader:
         last_words = [(keys % self._size).astype(np.int32) for keys in model.table.keys[1 : self.order]]
         matters = [(b != 0) | (np.diff(first) > 0) for b, first in zip(self._log_b, firsts)]
         self._log_p_views, self._log_b_views = _views(self._log_p), _views(self._log_b)
-        self._matters = _views(matters)  # whether a context changes a probability
+        self._matters = _views(matters)  # whether a context affects any probability
         self._firsts, self._tables = firsts, [*zip(_views(firsts), _views(last_words))]
         self.null = Context(known=())
         self.begin = functools.reduce(self.after, begin, self.null)
@@ -90,7 +90,7 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Returns the nodes of a context without the trailing nodes that change no probability."""
+        """Returns the nodes of a context without any trailing nodes that do not affect probabilities."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
@@ -105,7 +105,7 @@ class NgramReader:
         return self.step(context, word)[:2]
 
     def step(self, context: Context, word: int) -> tuple[float, int, Context]:
-        """Returns log10 P of a word after a context, the length of the n-gram, and the context after the word."""
+        """Returns log10 P of a word after a context, the length of the n-gram, and the context extended by the word."""
         before = context.known
         nodes, longest, longest_node = [word], 1, word
         for prefix, (firsts, last_words) in zip(before, self._tables):
@@ -128,8 +128,8 @@ class NgramReader:
         """Scores many lines by looking up all their words at once.
 
         Args:
-            ids_T: The words of all lines, one line after the other.
-            stops_B: The end of each line.
+            ids_T: The words in all lines, one line after another.
+            stops_B: The index after the last word of each line.
             begins: Whether lines start from `begin` rather than from `null`.
 
         Returns:
@@ -180,13 +180,13 @@ class NgramReader:
 
 
 class PaddedReader(NgramReader):
-    """A reader of a run whose sentences begin after unknown words, as in `nplm score`. Lengths exclude these words.
+    """A reader for a run whose sentences follow unknown words, as in `nplm score`. Lengths exclude these words.
 
     `Context.word` is the number of words read so far, without the padding.
     """
 
     def __init__(self, model: BackoffModel, begin: Words) -> None:
-        """Initializes the reader with a model and the words between the unknown words and a sentence."""
+        """Initializes the reader with a model and the words between the unknown words and each sentence."""
         super().__init__(model, (*[RARE_ID] * (model.n - 1), *begin))
         self.begin.word = len(begin)
 
@@ -208,13 +208,14 @@ class NetworkReader:
     """A reader for any model with `prefill`, `advance` and `predict`.
 
     `Context.known` holds the model's state and log10 P of all next words. Scoring the first word after a context
-    therefore requires a forward pass, and scoring other words is free. Contexts looked up together share one pass.
+    therefore requires a forward pass, whereas scoring further words is free. Contexts that are looked up together
+    share a single pass.
     """
 
     uses_jax = True
 
     def __init__(self, model: LanguageModel, begin: Words = ()) -> None:
-        """Initializes the reader with a model and the words before a sentence."""
+        """Initializes the reader with a model and the words that precede each sentence."""
         self._model, self.order = model, model.n
         self.null, self.begin = Context(), Context(begin)
         self._begin_words = begin

@@ -1,6 +1,6 @@
-"""Tuning and evaluation of caches, dynamic evaluation and their mixture.
+"""Tunes and evaluates caches, dynamic evaluation and mixtures of them.
 
-Dims: T words of a stream.
+Dims: T words in a stream.
 """
 
 import concurrent.futures
@@ -24,12 +24,12 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# The values tried by tuning.
+# The values that tuning tries.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # for dynamic evaluation
-ANCHOR_RATE = 3e-3  # chosen by measurements in experiments/beyond/frontier/README.md
-SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments for measuring gradients
+ANCHOR_RATE = 3e-3  # chosen from the measurements in experiments/beyond/frontier/README.md
+SEGMENT, NUM_SEGMENTS = 10, 2000  # number of words per segment, and of segments for measuring gradients
 MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span for measuring gradients
 
 
@@ -52,11 +52,11 @@ def adapt(
     methods: Sequence[str],
     watch: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
-    """Evaluates models with and without adaptation, both separately and as a mixture.
+    """Evaluates models with and without adaptation, both separately and in a mixture.
 
     Args:
-        models: The models by name. Networks are evaluated with every method, and other models only with the n-gram
-            cache. The cache is tuned in a mixture with the first model.
+        models: The models by name. Networks are evaluated with all methods, and other models only with the n-gram
+            cache, which is tuned in a mixture with the first model.
         data: The corpus of the models.
         tune_words: The number of words at the start of the validation split that are used for tuning. Mixture weights
             are learned on all validation words.
@@ -64,8 +64,8 @@ def adapt(
         watch: A function that is called with a description of each step.
 
     Returns:
-        One row per model and method, with `name`, the perplexities `valid` and `test`, the mixture `weights` by
-        component, and the tuned `values`.
+        One row per model and method, with `name`, the perplexities `valid` and `test`, the mixture `weights` of the
+        components by name, and the tuned `values`.
     """
     tuning = Span(data.valid.start, min(data.valid.start + tune_words, data.valid.stop))
     rows: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def choose(
         candidates: The models to try.
         tokens_T: Ids of the stream.
         span: The words to predict.
-        beside: A model to mix with each candidate, with weights learned on `span`; None for no mixture.
+        beside: A model to mix with each candidate, with mixture weights learned on `span`; None for no mixture.
     """
 
     def perplexity(choice: TunedModel) -> float:
@@ -134,7 +134,7 @@ def choose(
             return math.inf
 
     tried = list(candidates)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # one stream uses less than one core
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # a single stream uses less than one core
         perplexities = list(pool.map(perplexity, tried))
     return tried[int(np.argmin(perplexities))]
 
@@ -166,7 +166,7 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
-    """Yields the result of `make` for each combination of values, with cached scores."""
+    """Yields the model that `make` creates for each combination of values. Its scores are cached."""
     for values in itertools.product(*grid.values()):
         named = dict(zip(grid, values))
         yield TunedModel(mixture.CachedScores(make(**named)), named)

@@ -1,6 +1,6 @@
-"""Base class of adaptive models, which predict a word from all preceding words of a stream.
+"""Base class of adaptive models, which predict each word from all preceding words in the stream.
 
-Dims: B contexts, N words of a context, V vocabulary.
+Dims: B contexts, N words in a context, V vocabulary.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 
 
 class AdaptiveModel(LanguageModel):
-    """A language model that derives `next_word` from `score_span`, which subclasses define.
+    """A language model that derives `next_word` from the method `score_span`, which subclasses define.
 
     Attributes:
         vocabulary_size: The vocabulary size, V.

@@ -1,20 +1,21 @@
-"""Evaluates models that adapt to a text by learning from each word after they have predicted it.
+"""Evaluates models that adapt to a text by learning from each word after predicting it.
 
     nplm adapt runs/brown-five_minutes runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-five_minutes lm.nplm --text=novel.txt
 
 Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
 neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018), and with both. Several runs are also
-evaluated as a mixture. Cache sizes and learning rates are tuned on the first validation words, and mixture weights on
-all validation words. All runs must have the same corpus, which the command reads again. The evaluation of a network
-takes 20 minutes or more on 2 CPU cores. With --methods=ngram_cache, it takes seconds.
+evaluated as a mixture. Cache sizes and learning rates are tuned on the first validation words; mixture weights are
+tuned on all validation words. All runs must have the same corpus, which the command reads again. Evaluating a network
+takes 20 minutes or more on 2 CPU cores, or a few seconds with --methods=ngram_cache.
 
-The models also learn from the test words. In dynamic evaluation, they also learn from the validation words, which
-precede the test words. Their perplexities are therefore not comparable with the perplexities of static models.
+The models also learn from the test words and, in dynamic evaluation, from the validation words that precede the test
+words. Their perplexities are therefore not comparable with those of static models.
 
---text=FILE evaluates the models on your text as one stream, like `nplm score --stream`, without the corpus of the runs.
+--text=FILE evaluates the models on your text as one stream, in the same way as `nplm score --stream`; the corpus of the
+runs is not needed.
 The first fifth of the words replaces the validation words, and the rest replaces the test words. The gradients that
-scale the steps of dynamic evaluation are also measured on the first fifth, instead of on the training words.
+scale the steps of dynamic evaluation are also measured on the first fifth instead of the training words.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'adaptation methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), metavar='METHOD[,METHOD]', help=methods)
-    words = 'number of initial validation words used to tune cache sizes and learning rates'
+    words = 'number of validation words, from the first one on, used to tune cache sizes and learning rates'
     parser.add_argument('--tune_words', type=int, default=20_000, metavar='N', help=words)
     parser.add_results()
 
@@ -82,7 +83,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:
-    """Reads a text as a dataset, with the first fifth for training and validation and the rest for testing.
+    """Reads a text as a dataset, with the first fifth as training and validation words and the rest as test words.
 
     Raises:
         BadInput: The first fifth is too short to measure gradients.

@@ -1,15 +1,15 @@
 """Dynamic evaluation, in which a network continues to learn from the words that it has predicted.
 
-The stream is read in segments. The current parameters predict the words of a segment and are then updated:
+The stream is read in segments. The current parameters predict the words in a segment and are then updated:
 
     theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS),
 
 where g is the gradient of the segment's mean NLL, MS is its mean square on the training words, and theta_0 is the
 anchor. In the paper, the anchor is fixed at the trained parameters. In this module, the anchor may follow theta:
-theta_0 <- theta_0 + a (theta - theta_0). The model then keeps properties that many texts share, such as their genre,
-while it forgets the words of each text.
+theta_0 <- theta_0 + a (theta - theta_0). The model then retains properties shared by many texts, such as their genre,
+while it forgets the words of individual texts.
 
-Dims: T words of a span, S segments, B words of a segment.
+Dims: T words in a span, S segments, B words in a segment.
 
 References:
     Krause, Kahembwe, Murray and Renals, Dynamic evaluation of neural sequence models, 2018 (sections 3 and 4).
@@ -30,8 +30,8 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-SEGMENTS = 16  # number of adjacent segments in a stretch of training words for measuring gradients
-EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS); large, because rows of rare words have almost no gradient
+SEGMENTS = 16  # number of adjacent segments in each stretch of training words used to measure gradients
+EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS); large, because rows of rare words have tiny gradients
 
 
 class DynamicEvaluation(AdaptiveModel):
@@ -41,9 +41,9 @@ class DynamicEvaluation(AdaptiveModel):
         model: The trained network.
         root_mean_squares: sqrt(MS) of each parameter, from `root_mean_square_gradients`.
         rate: The learning rate.
-        decay: The rate at which the parameters return to the anchor, per segment.
+        decay: The rate, per segment, at which the parameters return to the anchor.
         segment: The number of words per segment.
-        anchor_rate: The rate a at which the anchor follows the parameters, per segment.
+        anchor_rate: The rate a, per segment, at which the anchor follows the parameters.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DynamicEvaluation(AdaptiveModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. Each call starts from the trained parameters."""
-        # Reads whole segments. The segments before the span only initialize the state.
+        # Reads only whole segments. The segments before the span only initialize the state.
         num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)

@@ -1,9 +1,9 @@
-"""Neural cache, which predicts words that recently followed similar states.
+"""A neural cache, which predicts words that recently followed similar states.
 
 Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
 exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.
 
-Dims: T words of a span, B words of a block, R remembered words, D features.
+Dims: T words in a span, B words in a block, R remembered words, D features.
 
 References:
     Grave, Joulin and Usunier, Improving neural language models with a continuous cache, 2017 (which uses f_i . f_t).
@@ -34,7 +34,7 @@ class NeuralCache(AdaptiveModel):
     Attributes:
         model: The network.
         num_remembered: The number of recent words to remember.
-        sharpness: The factor s of the similarities; 0 gives a unigram cache.
+        sharpness: The factor s by which similarities are multiplied; 0 gives a unigram cache.
     """
 
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:
@@ -54,7 +54,7 @@ class NeuralCache(AdaptiveModel):
 def _read_unit_features(
     network: Network, params: Params, state: ReadState, ids_B: jax.Array
 ) -> tuple[jax.Array, ReadState]:
-    """Returns the features of all output matrices as one unit vector per word, B x D, and the next state."""
+    """Returns one unit vector per word with the features of all output matrices, B x D, and the next state."""
     features, state = read(network, params, state, ids_B[None])
     features_BxD = jnp.concatenate(list(by_example(features).values()), axis=1)
     return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), state
@@ -73,7 +73,7 @@ def _score_stream(
     """Returns log P of the targets in consecutive blocks, K x B, nats."""
     B, R = ids_KxB.shape[1], num_remembered
     D = sum(network.body.widths.values())
-    age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of a word when word b is predicted
+    age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of each word when word b is predicted
     is_in_cache_BxL = (age_BxL >= 1) & (age_BxL <= R)
 
     def score_block(cache: Cache, block: tuple[jax.Array, jax.Array]) -> tuple[Cache, jax.Array]:

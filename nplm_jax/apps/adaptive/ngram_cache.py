@@ -1,4 +1,4 @@
-"""N-gram cache, which estimates P(w | h) from the counts of recent words.
+"""An n-gram cache, which estimates P(w | h) from the counts of recent words.
 
 Use the cache in a mixture with any model. The estimates are interpolated:
 
@@ -6,7 +6,7 @@ Use the cache in a mixture with any model. The estimates are interpolated:
 
 where h_k are the last k - 1 words of h, and c counts n-grams among the remembered words.
 
-Dims: T words of a span, V vocabulary.
+Dims: T words in a span, V vocabulary.
 
 References:
     Kuhn and De Mori, A cache-based natural language model for speech recognition, 1990.
@@ -26,7 +26,7 @@ class NgramCache(AdaptiveModel):
     """A language model that depends only on the recent words in the stream.
 
     Attributes:
-        order: The order of the longest n-grams; 1 for a unigram cache.
+        order: The order of the longest n-grams in the cache; 1 for a unigram cache.
         num_remembered: The number of recent words whose n-grams are counted.
         concentration: The weight a of the shorter context, in words.
     """

@@ -1,3 +1,3 @@
-"""Distributed preparation, counting and scoring of texts with Dask (`--scheduler=tcp://HOST:PORT`)."""
+"""Prepares, counts and scores texts on a Dask cluster (`--scheduler=tcp://HOST:PORT`)."""
 
 CLUSTER = 'dask_cluster:DaskCluster'  # see `cli.scheduler.use`

@@ -1,7 +1,7 @@
-"""Executor on a running Dask cluster.
+"""An executor that runs tasks on an existing Dask cluster.
 
 Start the cluster with `dask scheduler` and `dask worker` or, on SLURM, with Dask-Jobqueue. Tasks take paths and return
-nothing. All results are in files, so the scheduler keeps no state; see `executors.jobs`.
+nothing. All results are written to files, so the scheduler keeps no state; see `executors.jobs`.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _RESTART = 30  # seconds to wait for the replacement of a dead worker
 _MAX_KILLED = 10  # maximum number of KilledWorker errors per task
 _SILENCE = 60  # seconds between checks that a running task has workers
 _MAX_SILENT = 5  # maximum number of consecutive checks without workers
-_AHEAD = 4  # tasks submitted ahead, per worker thread
+_AHEAD = 4  # number of tasks submitted in advance per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for any other server."""
+    """Raises OSError unless Dask answers at an address. For any other server, Dask's client would wait forever."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
@@ -51,7 +51,7 @@ class DaskCluster:
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be the address tcp://HOST:PORT of a running `dask scheduler`'
         require(address.startswith('tcp://'), self._flag, ..., allowed)
-        for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
+        for name in ('distributed', 'distributed.client'):  # the loss of the scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             # Runs in a separate thread, because this thread may have an event loop, as in a notebook.
@@ -87,7 +87,7 @@ class DaskCluster:
         """See `Workers.on_each`.
 
         Raises:
-            BadInput: The scheduler is lost, there are no workers, or a worker lacks this package.
+            BadInput: The scheduler is lost, there are no workers, or this package is not installed on a worker.
             Exception: Any exception that `function` raises, except an OSError of a worker that died.
         """
         with self._connected():

@@ -1,4 +1,4 @@
-"""Word-level scores in CTC beam search: language models and hotwords."""
+"""Scores words in CTC beam search with language models and hotwords."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nplm_jax.ngram.sentence_marks import BEGIN, END, UNKNOWN
 from nplm_jax.utils.errors import require
 
 _MARKS = {UNKNOWN, BEGIN, END}
-_FREE_LENGTH = 6  # characters; the penalty of longer partial unknown words grows with their length
+_FREE_LENGTH = 6  # characters; for longer partial unknown words, the penalty grows with their length
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
-    """Raises BadInput with the key `name` unless `value` is a number and at most `most`."""
+    """Raises BadInput with the key `name` unless `value` is a number no greater than `most`."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     allowed = 'must be a number' if most == math.inf else f'must be a number less than or equal to {most}'
     require(is_number and value <= most, name, value, allowed)
@@ -48,7 +48,7 @@ class WordScorer:
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of an unknown word, and to the score of a partial unknown word.
         score_boundary: Whether to start in the sentence-initial state and score the end of the sentence.
-        words: The known words.
+        words: The words that count as known.
     """
 
     alpha: float
@@ -70,7 +70,7 @@ class WordScorer:
         self.model = model
         known_words = check_strings('unigrams', model.vocabulary if unigrams is None else unigrams)
         is_exhausted = not known_words and isinstance(unigrams, Iterator)
-        require(not is_exhausted, 'unigrams', unigrams, 'is an exhausted iterator; pass a list')
+        require(not is_exhausted, 'unigrams', unigrams, 'is an exhausted iterator; pass a list instead')
         words = {*known_words} - _MARKS
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
@@ -80,7 +80,7 @@ class WordScorer:
 
     @property
     def order(self) -> int | None:
-        """The order n of the model, which predicts a word from the last n - 1 words; None for unlimited context."""
+        """The order n of the model, which predicts words from the preceding n - 1 words; None for unlimited context."""
         return self.model.order
 
     def set_weights(self, score_boundary: bool, **weights: float) -> None:
@@ -105,11 +105,11 @@ class WordScorer:
         return state
 
     def look_up(self, states: Sequence[kenlm.State]) -> None:
-        """Computes the predictions of a network after several states in one batch."""
+        """Computes the predictions of a network for several states in one batch."""
         self.model.look_up(states)
 
     def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
-        """Returns log P (nats) of a word in a state, and the next state."""
+        """Returns log P (nats) of a word after a state, and the next state."""
         after = kenlm.State()
         log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, in case alpha is 0
         if (self.words and word not in self.words) or word not in self.model:
@@ -155,11 +155,11 @@ class WordCounter:
         return 0.0, None
 
     def end_log_p(self, state: Any) -> float:
-        """Returns zero, because the ends of sentences are not scored."""
+        """Returns 0, because the ends of sentences are not scored."""
         return 0.0
 
     def score_partial_token(self, partial: str) -> float:
-        """Returns zero, because no word is unknown."""
+        """Returns 0, because no word is unknown."""
         return 0.0
 
 
@@ -171,9 +171,9 @@ class Hotwords:
 
     Attributes:
         words: The words.
-        prefix_boosts: The provisional boost of each prefix of a hotword: the weight times the fraction of the hotword
-            that the prefix covers. If several hotwords share a prefix, the shortest hotword determines its boost. Empty
-            if the weight is not positive.
+        prefix_boosts: The provisional boost of each prefix of a hotword, which is the weight times the fraction of the
+            hotword that the prefix covers. If several hotwords share a prefix, the shortest hotword determines its
+            boost. Empty if the weight is not positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:

@@ -20,10 +20,10 @@ class Result(NamedTuple):
 
     Attributes:
         text: The text.
-        path: The labels of the most probable alignment, one per frame.
+        path: The label of each frame in the most probable alignment.
         logit_score: The log-probability of all alignments, nats.
         log_p: Log P of the words and the end of the sentence under the language model, nats.
-        score: The total score.
+        score: The total score that ranks the results.
     """
 
     text: Text
@@ -38,7 +38,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
 
     Args:
         log_p_FxN: Log-probabilities of the labels in each frame, nats.
-        prefixes: The prefix table before the first frame, to which the search adds prefixes.
+        prefixes: The prefix table before the first frame. The search adds prefixes to it.
         limits: The pruning thresholds.
 
     Returns:
@@ -97,10 +97,10 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
 
 
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
-    """Returns the indices of the hypotheses to keep because of hotwords, at most `beam_width`.
+    """Returns the indices of the hypotheses that hotwords keep in the beam, at most `beam_width`.
 
-    A hypothesis is displaced only by hypotheses that score higher both with and without boosts: either by a hypothesis
-    that is better by more than `-beam_prune_logp`, or by `beam_width` hypotheses.
+    A hypothesis is displaced only by hypotheses that score higher both with and without boosts. A single hypothesis
+    suffices if it is better by more than `-beam_prune_logp`; otherwise, `beam_width` hypotheses are required.
 
     Args:
         score_G: The scores without hotwords.

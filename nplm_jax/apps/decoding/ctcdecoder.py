@@ -6,9 +6,9 @@
     text = decoder.decode(logits)
 
 The score of a hypothesis is the log-probability of all its alignments, plus `alpha` times log P (nats) of its words and
-the end of the sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
-outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
-`unigrams`. If this word has more than six characters, the penalty grows in proportion to its length.
+of the end of the sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of
+words outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a
+word in `unigrams`. If this word has more than six characters, the penalty grows in proportion to its length.
 
 Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight times
 the fraction of the hotword's characters decoded so far. Boosts keep additional hypotheses in the beam and are not part
@@ -56,9 +56,9 @@ class OutputBeam(NamedTuple):
     Attributes:
         text: The words, separated by spaces.
         last_lm_state: The state of the language model after the words; None without a model.
-        text_frames: The frames of each word.
+        text_frames: Each word with its frame range, (first frame, last frame + 1).
         logit_score: The log-probability of all alignments, nats.
-        lm_score: The total score, named as in pyctcdecode.
+        lm_score: The total score; pyctcdecode uses this name.
     """
 
     text: str
@@ -105,7 +105,7 @@ class BeamSearchDecoderCTC:
     def _language_model(self) -> WordScorer | None:
         if self._model_key not in self.model_container:
             reason = 'cleanup() was called, or the pool was created before the decoder'
-            raise BadInput('decoder', f'the model is not in this process, because {reason}')
+            raise BadInput('decoder', f'the model is not available in this process, because {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -146,10 +146,10 @@ class BeamSearchDecoderCTC:
         unk_score_offset: float | None = None,
         lm_score_boundary: bool | None = None,
     ) -> None:
-        """Sets the parameters that are not None; see `build_ctcdecoder`. Does nothing without a language model.
+        """Sets each parameter that is not None; see `build_ctcdecoder`. Does nothing without a language model.
 
         Raises:
-            BadInput: A number is not finite, or the model has no end-of-sentence token to score.
+            BadInput: A number is not finite, or `lm_score_boundary` is True and the model has no end-of-sentence token.
         """
         if lm := self._language_model:
             given = {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}
@@ -186,16 +186,16 @@ class BeamSearchDecoderCTC:
 
         Args:
             logits: Probabilities, log-probabilities or logits of the labels, F x N. Each frame is normalized. If all
-                values are in [0, 1], they are interpreted as probabilities, and each frame must sum to one up to
-                rounding in float16, bfloat16 or uint8.
+                values are in [0, 1], they are interpreted as probabilities. Each frame must then sum to one, apart
+                from rounding in float16, bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
             beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
-            token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
-            prune_history: Whether to keep only the best of the hypotheses that the language model cannot distinguish.
+            token_min_logp: The minimum log-probability of a label. The best label of each frame is always considered.
+            prune_history: Whether to keep only the best among hypotheses that the language model cannot distinguish.
             hotwords: Words or phrases to boost, whether or not the model knows them. A warning lists the words that the
                 labels cannot spell. Hotwords keep up to `beam_width` additional hypotheses in the beam.
             hotword_weight: The score added for each complete hotword.
-            lm_start_state: The `last_lm_state` of the preceding utterance.
+            lm_start_state: The `last_lm_state` of the preceding utterance, from which to continue.
 
         Returns:
             Distinct texts, best first.
@@ -220,8 +220,8 @@ class BeamSearchDecoderCTC:
         """Returns the results of `decode_beams` for each utterance, without language model states.
 
         Args:
-            pool: A pool of processes forked after the decoder was built; None to decode in this process. Decoders with
-                a network always run in this process, because forked processes cannot use JAX.
+            pool: A process pool forked after the decoder was built; None to decode in this process. A decoder with a
+                network always runs in this process, because forked processes cannot use JAX.
             logits_list: The logits of each utterance.
             **options: Keyword arguments of `decode_beams`.
         """
@@ -239,7 +239,7 @@ class BeamSearchDecoderCTC:
         return list(pool.map(functools.partial(self._decode_with, weights, decode), logits_list))
 
     def _decode_with(self, weights: dict[str, Any] | None, decode: Any, logits: np.ndarray) -> Any:
-        """Decodes in a process of a pool, whose model has the weights that were set when the process was forked."""
+        """Decodes in a pool process, whose model has the weights that were set when the process was forked."""
         if weights is not None and (lm := self._language_model):
             lm.set_weights(**weights)
         return decode(logits)
@@ -249,10 +249,10 @@ class BeamSearchDecoderCTC:
     ) -> list[Result]:
         """Validates the arguments of `decode` and `decode_beams`, and runs the search."""
         limits.check()
-        lm, allowed = self._language_model, 'must be None or the last_lm_state of a result of a decoder with a model'
+        lm, allowed = self._language_model, 'must be None or the last_lm_state of a result from a decoder with a model'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         if unspellable := self._alphabet.unspellable(hotwords.words):
-            warnings.warn(f'hotwords={unspellable}: cannot be spelled with the labels and are ignored', stacklevel=3)
+            warnings.warn(f'hotwords={unspellable}: ignored, because the labels cannot spell them', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
         prefixes = SpelledPrefixes(self._alphabet.parsed_labels(), lm or WordCounter(), hotwords, state)
         return search(log_p_FxN, prefixes, limits)
@@ -273,22 +273,23 @@ def build_ctcdecoder(
 
     Args:
         labels: The characters or subwords of the acoustic model, in the order of its outputs. The space is ' ' or `|`.
-            The blank is '', `<pad>`, `[PAD]` or `_`, or the column after the last label if none of these is given.
+            The blank is '', `<pad>`, `[PAD]` or `_`; if none of these is given, the blank is the column after the last
+            label.
         kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument; None to decode without a language model.
-        unigrams: The known words; default: the vocabulary of the model.
+        unigrams: The words that count as known; by default, the vocabulary of the model.
         alpha: The weight of log P of the words.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of unknown words.
         lm_score_boundary: Whether to start in the sentence-initial state and score the end of the sentence.
-        kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
+        kenlm_model_path: An alias for `kenlm_model`, as in pyctcdecode.
 
     Raises:
-        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded or reads
-            subwords, or a weight is not a finite number.
+        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded or its tokens
+            are subwords, or a weight is not a finite number.
     """
     alphabet = Alphabet.build_alphabet(labels)
     is_one = None in (kenlm_model, kenlm_model_path)
-    require(is_one, 'kenlm_model_path', kenlm_model_path, 'is an alias of kenlm_model; pass only one of them')
+    require(is_one, 'kenlm_model_path', kenlm_model_path, 'is an alias for kenlm_model; pass only one of them')
     given = kenlm_model if kenlm_model_path is None else kenlm_model_path
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')

@@ -10,7 +10,7 @@ RUN may also be an ARPA file. Input files:
     --references  lines `UTTERANCE words`; requires the package rapidfuzz
 
 With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search allows all words that the labels
-can spell and penalizes out-of-vocabulary words. Prints one line per utterance: its name, a tab, and its words. With
+can spell, and penalizes out-of-vocabulary words. Prints one line per utterance: its name, a tab, and its words. With
 --references, also prints the word error rate to stderr. With --tune, prints the best weights as flags instead of the
 words.
 """
@@ -38,7 +38,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
-_TOLERANCE = 0.05  # maximum deviation of a frame's sum of probabilities from 1; allows rounding to bfloat16
+_TOLERANCE = 0.05  # maximum deviation of the sum of a frame's probabilities from 1; allows for rounding to bfloat16
 _EXPECTED = 'expected natural log-probabilities (log_softmax), frames x labels'
 _SILENCE = '|'
 _ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of the last search, and then searches again
@@ -65,7 +65,7 @@ def define(parser: Parser) -> None:
     )
     weights = 'weights of the runs in the mixture, as in `nplm score`; default: equal weights'
     parser.add_argument('--weights', default='', help=weights)
-    lm_weight = "weight of the language model's log-probability in the score of a hypothesis"
+    lm_weight = "weight of the language model's log-probability in the total score"
     parser.add_argument('--lm_weight', type=float, default=1.0, metavar='W', help=lm_weight)
     parser.add_argument('--word_score', type=float, default=0.0, metavar='X', help='score to add for each word')
     parser.add_argument('--blank', default='-', metavar='LABEL', help='label of the CTC blank')
@@ -95,7 +95,7 @@ def main(flags: argparse.Namespace) -> None:
     mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
     model = Model(flags.runs if mixed else flags.runs[0], mixed)
     if lexicon and (unknown := sum(word not in model for word in lexicon)):
-        words = f'{unknown:,} of {len(lexicon):,} words in the lexicon are unknown and scored as {RARE}'
+        words = f'{unknown:,} of {len(lexicon):,} words in the lexicon are unknown and are scored as {RARE}'
         print(words, file=sys.stderr)
     chosen = decoder.Weights(flags.lm_weight, flags.word_score)
 
@@ -125,7 +125,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]:
-    """Reads a lexicon.
+    """Reads the --lexicon file.
 
     Args:
         path: The value of --lexicon.

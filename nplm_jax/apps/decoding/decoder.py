@@ -6,12 +6,12 @@
     best = decoder.decode(emissions)[0]
 
 The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times the log-probability of
-its words and the end of the sentence, plus `word_score` for each word. All logarithms are natural.
+its words and of the end of the sentence, plus `word_score` for each word. All logarithms are natural.
 
-With a lexicon, a partial word is scored as its most likely completion at the beginning of a sentence. If the model
-cannot distinguish several hypotheses because their last words agree, they are recombined: the beam keeps the best
-hypothesis, and keeps the others only if there is room. Results may therefore lack texts that differ only in earlier
-words. Models of unlimited order distinguish all texts.
+With a lexicon, a partial word has the score that its most likely completion would have at the beginning of a sentence.
+Hypotheses whose last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best
+hypothesis, and keeps the others only if there is room. Texts that differ from a better text only in earlier words may
+therefore be missing from the results. Models of unlimited order distinguish all texts.
 
 Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
 penalized as in `build_ctcdecoder`.
@@ -42,7 +42,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Weights of the language model and of the number of words, relative to the emissions.
+    """Weights of the language model score and of the number of words, relative to the emissions.
 
     Attributes:
         lm_weight: The weight of log P of the words.
@@ -93,8 +93,8 @@ class Decoder:
         Args:
             model: The language model; None to decode without a language model.
             tokens: The tokens of the acoustic model, in the order of its outputs.
-            lexicon: The spellings of each word in tokens. Words unknown to the model are scored as `<unk>`. None allows
-                all words that the tokens can spell.
+            lexicon: The spellings of each word in tokens. Words that the model does not know are scored as `<unk>`.
+                None allows all words that the tokens can spell.
             weights: The weights of the language model and of the number of words.
             blank: The CTC blank.
             silence: The token that separates words.
@@ -104,8 +104,9 @@ class Decoder:
 
         Raises:
             BadInput: The tokens lack the blank or the silence, or the two are equal; the model has no end-of-sentence
-                token or reads subwords; the lexicon is empty, or a spelling has an unknown token or the blank; no
-                lexicon is given and the tokens cannot spell any word of the model; or a number is out of range.
+                token, or its tokens are subwords; the lexicon is empty, or a spelling contains the blank or an
+                unknown token; no lexicon is given and the tokens cannot spell any word in the vocabulary; or a
+                number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         allowed = 'must be an nplm_jax.kenlm.Model, a model loaded by nplm_jax.load, or None'
@@ -166,12 +167,12 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
         references: The reference words of each utterance.
 
     Returns:
-        The weights, and the word error rate of these lists with the tuned weights.
+        The tuned weights, and the word error rate that they achieve on these lists.
 
     Raises:
-        BadInput: An utterance has no hypothesis, the references contain no words, or a text is a string.
+        BadInput: An utterance has no hypotheses, the references contain no words, or a text is a string.
     """
-    require(all(map(len, lists)), 'lists', '', 'must contain a hypothesis for each utterance')
+    require(all(map(len, lists)), 'lists', '', 'must contain at least one hypothesis for each utterance')
     num_words = _count_words(references)
     rows = [(h, reference) for hypotheses, reference in zip(lists, references, strict=True) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])

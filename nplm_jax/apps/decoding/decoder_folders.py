@@ -1,4 +1,4 @@
-"""Saving and loading of decoders in pyctcdecode's format."""
+"""Saves and loads decoders in pyctcdecode's format."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
         try:
             words = list(filter(None, unigrams.read_text(unigram_encoding).split('\n')))
         except (UnicodeError, LookupError) as error:  # LookupError: Python does not know the encoding
-            raise BadInput('unigram_encoding', f'cannot read {unigrams} ({error})', value=unigram_encoding) from None
+            raise BadInput('unigram_encoding', f'cannot decode {unigrams} ({error})', value=unigram_encoding) from None
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in WEIGHTS))
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the outputs of an acoustic model to natural log-probabilities.
+"""Converts the outputs of an acoustic model to natural log-probabilities.
 
 Dims: F frames, N labels.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput, require
 
 _MIN_P = 1e-15  # minimum probability of a label
-_ROUNDING = 2**-7  # rounding error of a sum of bfloat16 probabilities, in the softmax and in its results
+_ROUNDING = 2**-7  # rounding error in the sum of bfloat16 probabilities, both from the softmax and from its results
 _MAX_MISSING = 0.1  # maximum deviation of a sum of probabilities from 1
 
 
@@ -21,7 +21,7 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
         logits: Probabilities, log-probabilities or logits of the labels, F x N. If all values are in [0, 1], they are
             interpreted as probabilities.
         num_labels: The number of labels, N.
-        name: The key in error messages.
+        name: The name of the array in error messages.
 
     Returns:
         Normalized log-probabilities, float64, F x N.
@@ -39,7 +39,7 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
     allowed = f'must have {num_labels} columns, one per label, including the blank{transposed}'
     require(shape[1] == num_labels, name, shape, allowed)
     finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
-    require(finite, name, shape, 'must not contain NaN or infinity, or a frame in which all values are -infinity')
+    require(finite, name, shape, 'must not contain NaN, infinity, or a frame in which all values are -infinity')
     if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
         return _log_of_probabilities(values_FxN, name)
     log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
@@ -51,7 +51,7 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
 
     Rounding a distribution over N labels changes its sum by at most 2^-8 in bfloat16, by less in float16, and by up to
     N / 510 in uint8 (multiples of 1 / 255). The tolerance is capped for large N, because a larger deviation more likely
-    means that labels are missing.
+    indicates missing labels.
     """
     advice = 'values in [0, 1] are read as probabilities; remove padding or pass log-probabilities'
     check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)

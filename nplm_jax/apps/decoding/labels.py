@@ -1,4 +1,4 @@
-"""Labels of a CTC model: characters, or subwords that mark word beginnings with `▁` or continuations with `##`.
+"""Interprets the labels of a CTC model: characters, or subwords with `▁` at word beginnings or `##` in continuations.
 
 The module follows pyctcdecode's rules for labels from NeMo and transformers.
 """
@@ -20,7 +20,7 @@ class Label:
     """The effect of a label on a text.
 
     Attributes:
-        text: The characters to append.
+        text: The characters that the label appends.
         begins_word: Whether the label begins a new word.
         ends_word: Whether the next label begins a new word.
         is_blank: Whether the label is the CTC blank, which appends nothing.
@@ -46,7 +46,7 @@ class Alphabet:
 
     @classmethod
     def build_alphabet(cls, labels: Iterable[str]) -> 'Alphabet':
-        """Normalizes labels, and appends a blank if there is none.
+        """Normalizes labels, and appends a blank if they do not include one.
 
         Args:
             labels: The labels. `<pad>` and `[PAD]` are blanks. If there is no other blank, `_` is the blank. If there
@@ -73,7 +73,7 @@ class Alphabet:
         twice = sorted({label for label in read if read.count(label) > 1}) if len({*read}) < len(read) else []
         require(not twice, 'labels', twice, 'must be distinct')
         spaced = [label for label in read if is_bpe and ' ' in label]
-        allowed = f'must not contain spaces, because other labels have the marker {BEGIN} or {INSIDE}'
+        allowed = f'must not contain spaces, because other labels use the marker {BEGIN} or {INSIDE}'
         require(not spaced, 'labels', spaced, allowed)
         return cls(read if '' in read else [*read, ''], is_bpe)
 

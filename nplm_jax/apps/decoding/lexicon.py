@@ -1,4 +1,4 @@
-"""Lexicon-constrained decoding: a trie over labels with look-ahead scores.
+"""Constrains decoding to a lexicon, with a trie over labels and look-ahead scores.
 
 Dims: M nodes, E edges, B hypotheses, A extensions of hypotheses along edges, C candidates, D completed words.
 """
@@ -21,7 +21,7 @@ class Trie:
     """A trie of the spellings in a lexicon. Node 0 is the root.
 
     Attributes:
-        words: The words that end at each node.
+        words: The words whose spellings end at each node.
         starts_M: The index of the first edge of each node, followed by the total number of edges.
         label_E: The label of each edge.
         target_E: The target node of each edge.
@@ -36,11 +36,11 @@ class Trie:
         Args:
             lexicon: The spellings of each word.
             indices: The index of each token except the blank.
-            silence: The index of the token between words, which may be repeated.
+            silence: The index of the token between words. The token may be repeated.
             lm: The scorer of words.
 
         Raises:
-            BadInput: A word has no list of spellings, or a spelling is not a list of these tokens.
+            BadInput: The value for a word is not a list of spellings, or a spelling is not a list of these tokens.
         """
         children: list[dict[int, int]] = [{}]
         self.words: list[list[str]] = [[]]
@@ -125,7 +125,7 @@ class LexiconPrefixes(Prefixes):
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
         """Returns the texts of hypotheses that have no partial word; see `Prefixes.final_texts`.
 
-        If every hypothesis has a partial word, returns all texts without their partial words.
+        If every hypothesis has a partial word, returns the texts of all hypotheses, without the partial words.
         """
         indices = np.flatnonzero(beams.part_B == 0) if (beams.part_B == 0).any() else np.arange(len(beams.part_B))
         return [(self.texts[number], index) for number, index in zip(beams.text_B[indices].tolist(), indices.tolist())]

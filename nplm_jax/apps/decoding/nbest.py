@@ -1,4 +1,4 @@
-"""Re-ranking of n-best lists in the formats of Moses and Kaldi.
+"""Re-ranks n-best lists in the formats of Moses and Kaldi.
 
 A line in Moses format is `id ||| words ||| scores ||| ...`. Spaces around separators are ignored. An empty second field
 represents an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
@@ -33,7 +33,7 @@ class Alternative:
     """A hypothesis of an n-best list.
 
     Attributes:
-        fields: The id, the words and the other fields of the line. For Kaldi, the third field is N.
+        fields: The id, the words and the other fields of the line. In Kaldi format, the third field is N.
         scores: The scores from the list, in the order of the score weights.
         reference: The reference words; empty without --tune.
         log10_p: Log10 P of the words under the model.
@@ -185,7 +185,7 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
     Returns:
         The weights, and the word error rates of four selections: the first alternatives (`1-best`), the most likely
-        alternatives under the model (`LM only`), the best alternatives with the tuned weights (`tuned`), and the
+        alternatives under the model (`LM only`), the best alternatives under the tuned weights (`tuned`), and the
         alternatives with the fewest errors (`oracle`).
     """
     rows: dict[str, list[int]] = {}
@@ -210,7 +210,7 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
     """Sorts the alternatives of each id by their totals, best first; ids keep the order of their first lines.
 
-    Alternatives with probability zero are treated as far less likely than all others; see `reranking.finite`.
+    An alternative with probability zero is treated as far less likely than all others; see `reranking.finite`.
 
     Args:
         alternatives: The alternatives.
@@ -227,7 +227,7 @@ def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights:
 
 
 def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) -> str:
-    """Formats the alternatives. Appends log10 P to Moses lines, and also the total if the weights are not the default.
+    """Formats the alternatives. In Moses format, appends log10 P and, with non-default weights, the total.
 
     Args:
         alternatives: The alternatives, in the order of the lines.

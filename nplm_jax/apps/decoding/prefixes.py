@@ -1,4 +1,4 @@
-"""Prefix table of a CTC beam search: texts of complete words, partial words, and their scores.
+"""The prefix table of a CTC beam search, which holds texts of complete words, partial words, and their scores.
 
 Dims: N labels, B hypotheses, C candidates, G groups of hypotheses.
 """
@@ -22,8 +22,8 @@ class Limits(NamedTuple):
 
     Attributes:
         recombine: Whether to recombine hypotheses whose scores change equally with every extension. Only the best of
-            them competes for a place in the beam, and the beam keeps the others only if there is room. In contrast,
-            `prune_history` removes the others after the beam is filled.
+            them competes for a place in the beam, and the others are kept only if there is room. In contrast,
+            `prune_history` removes the others after the beam has been filled.
     """
 
     beam_width: int
@@ -99,7 +99,7 @@ class Text:
         self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns the last words in reading order, at most `most`."""
+        """Returns the last words in reading order, but no more than `most` words."""
         words: list[str] = []
         text = self
         while text.parent is not None and len(words) < most:
@@ -121,7 +121,7 @@ class Prefixes(abc.ABC):
         texts: The texts of complete words; the first one is empty.
         text_scores: The language model score of each text.
         text_bonuses: The hotword score of each text.
-        text_contexts: The index of the context of each text: the last words, on which the scores of new words depend.
+        text_contexts: The index of the context of each text: the last words, which determine the scores of new words.
         part_scores: The language model score of each partial word; the first partial word is empty.
         part_bonuses: The provisional hotword boost of each partial word.
     """
@@ -156,7 +156,7 @@ class Prefixes(abc.ABC):
         """Returns the texts of hypotheses after the last frame, each with the index of its hypothesis."""
 
     def complete(self, text: Text, word: str) -> Text:
-        """Returns the text extended by a word; the text itself if the word is empty."""
+        """Returns the text extended by a word, or the text itself if the word is empty."""
         if not word:
             return text
         if word not in text.children:
@@ -203,7 +203,7 @@ class Prefixes(abc.ABC):
             score_B: The score of each hypothesis.
 
         Returns:
-            The order of the hypotheses, group by group, best first; and the start of each group in this order.
+            The order of the hypotheses, group by group and best first, and the start of each group in this order.
         """
         key_B = (words_B * len(self.part_scores) + part_B) * self.num_labels + last_B
         order_B = np.lexsort((-score_B, key_B))

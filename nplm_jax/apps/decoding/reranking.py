@@ -2,8 +2,9 @@
 
 The total of an alternative is the weighted sum of its scores, which is linear in each weight. As one weight varies, the
 best alternative of a list changes only where two lines of the upper envelope intersect. The number of errors is
-therefore known exactly for all values of the weight. The search optimizes one weight after another until no weight
-can reduce the errors further. It starts from several points, because each search may end in a local optimum.
+therefore known exactly for all values of the weight. The search optimizes one weight after another until changing any
+single weight no longer reduces the errors. It starts from several points, because each search may end in a local
+optimum.
 
 Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
 random starts.
@@ -21,12 +22,12 @@ from nplm_jax.utils.errors import BadInput, require
 
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
 _IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
-_PENALTY = 100.0  # smallest finite log P minus the log P that replaces probability zero
+_PENALTY = 100.0  # difference between the smallest finite log P and the log P that replaces probability zero
 _RANDOM_STARTS = 4  # number of searches in addition to the search from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Returns the word-level edit distance. Raises BadInput for a string, or if rapidfuzz is not installed."""
+    """Returns the word-level edit distance. Raises BadInput if a text is a string, or if rapidfuzz is not installed."""
     for key, given in (('words', words), ('reference', reference)):  # letters would count as words
         require(not isinstance(given, str), key, given, 'must be a list of words; split the string')
     try:
@@ -37,7 +38,7 @@ def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
 
 
 def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Replaces the log P of probability zero with a finite number below all others."""
+    """Replaces log P of alternatives with probability zero with a finite number below all others."""
     log_p_A = np.asarray(log_p_A, np.float64)
     is_possible_A = log_p_A > _IMPOSSIBLE
     return np.where(is_possible_A, log_p_A, log_p_A.min(initial=0, where=is_possible_A) - _PENALTY)
@@ -56,7 +57,7 @@ def tune(
 
     Returns:
         The best weights, scaled so that their absolute values sum to one, and the total edits of the best alternatives.
-        If the search finds nothing better, these are `start_F` and its edits.
+        If the search finds nothing better, the result is `start_F` and its edits.
     """
     std_F = scores_AxF.std(axis=0)
     scale_F = np.where(std_F > 0, std_F, 1)  # gives all scores unit variance

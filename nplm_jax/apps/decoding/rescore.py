@@ -12,10 +12,11 @@ the weighted sum of the numbers in the third field (names such as `LM0=` are ski
 --format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N cost` from --score_files. Kaldi's
 nbest-to-linear writes both. Use negative weights for costs. Prints the lines in the new order.
 
---tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. It minimizes the word error
-rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five starting
-points. It requires the package rapidfuzz. FILE has one reference per id. In Moses format, line N + 1 is the reference
-of id N. In Kaldi format, each line is `UTTERANCE words`. Report results on lists that were not used for tuning.
+--tune=FILE tunes the weights and prints them as flags, with the word error rates on stderr. Tuning minimizes the word
+error rate of the best alternatives by exact line searches along one weight after another (Och, 2003), from five
+starting points. Tuning requires the package rapidfuzz. FILE has one reference per id. In Moses format, line N + 1 is
+the reference of id N. In Kaldi format, each line is `UTTERANCE words`. Report results for lists that were not used for
+tuning.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--format', default='moses', choices=('moses', 'kaldi'), help='format of the n-best lists')
     files = 'files that contain the scores for --format=kaldi, such as ac.txt,lm.txt; default: no scores'
     parser.add_argument('--score_files', default='', metavar='FILE[,FILE]', help=files)
-    tune_help = 'file of references; tune the weights on them and print the weights; default: re-rank the lists'
+    tune_help = 'file of references on which to tune the weights, which are then printed; default: re-rank the lists'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
     parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)

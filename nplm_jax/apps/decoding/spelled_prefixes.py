@@ -1,4 +1,4 @@
-"""Lexicon-free decoding: a prefix table of all words that the labels can spell.
+"""Decoding without a lexicon: a prefix table of all words that the labels can spell.
 
 Dims: N labels, B hypotheses, U distinct partial words, K labels of a frame.
 """
@@ -15,7 +15,7 @@ from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer
 from nplm_jax.apps.decoding.labels import Label
 from nplm_jax.apps.decoding.prefixes import Beams, Candidates, Limits, Prefixes, Text
 
-_ROWS = 1000  # maximum number of cached transition rows of partial words outside the beam
+_ROWS = 1000  # maximum number of cached transition rows for partial words outside the beam
 
 
 class SpelledPrefixes(Prefixes):
@@ -71,7 +71,7 @@ class SpelledPrefixes(Prefixes):
         return Candidates(*(x_BxK.ravel() for x_BxK in (parent_BxK, label_BxK, text_BxK, part_BxK)))
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of all hypotheses, with their partial words as complete words."""
+        """Returns the texts of all hypotheses, in which partial words count as complete words."""
         numbers = zip(beams.text_B.tolist(), beams.part_B.tolist())
         return [(self.complete(self.texts[t], self.parts[p][0]), index) for index, (t, p) in enumerate(numbers)]
 

@@ -1,12 +1,11 @@
-"""Adapter for evaluating trained models with EleutherAI's lm-evaluation-harness.
+"""Adapter that evaluates trained models with EleutherAI's lm-evaluation-harness.
 
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 
-The command `lm_eval` does not find models in other packages, so this module registers the model `nplm` and then runs
-the command. In Python, `import nplm_jax.lm_eval` registers the model. The argument `run` is the folder or name of a run
-or a packed model. Several runs joined by `+` form a mixture; `weights` are numbers separated by `;`, or a file written
-by `nplm mix`.
-Log-likelihoods are in nats, while `nplm score` prints decimal logarithms.
+The command `lm_eval` does not find models in other packages, so `nplm_jax.lm_eval` registers the model `nplm` and then
+runs the command. In Python, `import nplm_jax.lm_eval` registers the model. The argument `run` is the folder or name of
+a run, or a packed model. Several runs joined by `+` form a mixture; `weights` are numbers separated by `;`, or a file
+written by `nplm mix`. Log-likelihoods are in nats, while `nplm score` prints decimal logarithms.
 
 Dims: T tokens.
 """
@@ -47,7 +46,7 @@ class NplmLM(LM):
 
         Args:
             run: A run, or several runs joined by `+`.
-            weights: The mixture weights; default: equal.
+            weights: The mixture weights; equal by default.
             seed: The random seed for sampling texts.
             **_ignored: Arguments that the harness passes to all models, such as `device` and `batch_size`.
         """
@@ -76,7 +75,7 @@ class NplmLM(LM):
         return [float(line.log10_p_T.sum()) * LOG_10 for line in self._score(texts)]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Generates a continuation of each context, up to the first stop sequence; repeated requests are resampled."""
+        """Generates a continuation of each context, up to the first stop sequence. Repeated requests are resampled."""
         repeats: collections.Counter[str] = collections.Counter()
         texts = []
         for request in requests:
@@ -111,7 +110,7 @@ class NplmLM(LM):
         return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
     def _encode(self, *texts: str) -> list[np.ndarray]:
-        """Returns the ids of each text, int32. Lines are consecutive, as in a corpus; see `unspaced_scripts.join`."""
+        """Returns the ids of each text, int32. Its lines are joined as in a corpus; see `unspaced_scripts.join`."""
         is_lossless, found = self._vocabulary.tokenizer.is_lossless, []
         for text in unspaced_scripts.join(self._vocabulary, texts):
             lines = self._loaded.tokenize_lines([text] if is_lossless else text.split('\n'), '')
@@ -119,7 +118,7 @@ class NplmLM(LM):
         return found
 
     def _score(self, texts: Sequence[np.ndarray]) -> list[scoring.Line]:
-        """Scores texts, and warns on stderr if many words are unknown."""
+        """Scores texts and, if many words are unknown, prints a warning to stderr."""
         size = sum(map(len, texts))
         share = sum(np.count_nonzero(ids_T == RARE_ID) for ids_T in texts) / max(size, 1)
         if warning := self._loaded.describe_oov(share):

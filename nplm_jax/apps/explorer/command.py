@@ -4,7 +4,7 @@
 
 Opens a local page. For the text that you type, the page shows the next words predicted by each model and by their
 mixture, and the surprisal of each word under each model. Sliders set the mixture weights. Clicking a word appends it
-and shows its neighbours on a map of the networks' features. Any model can continue the text. The address of the page
+and shows its neighbours on a map of the networks' features. Any model can continue the text. The URL of the page
 stores its state, so you can bookmark it. A button lists the keyboard shortcuts. The command requires NiceGUI and
 scikit-learn (pip install "nplm-jax[explore]"), but no internet connection. Press Ctrl-C to stop the server.
 

@@ -1,4 +1,4 @@
-"""Map of a network's word features, as the options of an ECharts scatter plot.
+"""Maps a network's word features onto the plane and draws the map as an ECharts scatter plot.
 
 Dims: V vocabulary, M features per word, F frequent words, R other words, A frequent words near a word.
 """
@@ -38,8 +38,8 @@ class FeatureMap(NamedTuple):
 def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
     """Places the most frequent words with t-SNE, which puts words with similar features (by cosine) close together.
 
-    Every other word is placed between the frequent words that are most similar to it. If there are one or two features
-    or fewer than four words, the first two features are the coordinates.
+    Each of the remaining words is placed between the frequent words that are most similar to it. If there are only one
+    or two features, or fewer than four words, the first two features are the coordinates.
 
     Raises:
         BadInput: scikit-learn is not installed.
@@ -94,7 +94,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
 
 def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
-    """Returns a word's point, whose size decreases linearly with the logarithm of its rank."""
+    """Returns the point of a word; its size decreases linearly with the logarithm of the word's rank."""
     i = vocabulary.find(word)
     assert i is not None, word
     smallest, largest = POINT_SIZES

@@ -1,4 +1,4 @@
-"""Header of the explorer's page: title, link button, keyboard shortcuts, and light or dark colours."""
+"""Lays out the header of the explorer's page: title, link button, keyboard shortcuts and colour scheme."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> Any:
 
 
 def _copy_link() -> None:
-    """Copies the address of the page to the clipboard."""
+    """Copies the URL of the page to the clipboard."""
     ui.run_javascript('navigator.clipboard.writeText(location.href)')
     ui.notify('The link restores the text, the weights and the selected word.', type='positive')
 

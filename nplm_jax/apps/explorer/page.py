@@ -1,4 +1,4 @@
-"""Page of the explorer. Each visitor has a separate text, which is stored in the address of the page."""
+"""The explorer's page. Each visitor has their own text, which is stored in the URL of the page."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from nplm_jax.utils.packages import OptionalPackage
 
 ui = OptionalPackage('nicegui.ui', 'explore')
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
-NUM_EXPECTED = 5  # number of words in an explanation
+NUM_EXPECTED = 5  # number of expected words in an explanation
 TEXT_LABEL = 'beginning of a text'  # used by tests and tools to find the field
 
 
@@ -26,14 +26,14 @@ class ExplorerPage:
     """The page of one visitor.
 
     Attributes:
-        models: The models.
-        kind: The tokenization, as in `words.reading`.
+        models: The models to explore.
+        kind: How to tokenize text; see `words.reading`.
         state: The visitor's choices.
-        maps: The map of each network's features, by the name of the network.
+        maps: The feature map of each network, by network name.
         beginnings: Example texts.
         score: A function that scores a text.
-        scores: The scores of the text that the page shows.
-        lit: The row of the framed list selected with the arrow keys; -1 for none.
+        scores: The scores of the text shown on the page.
+        lit: The row of the framed list that is selected with the arrow keys; -1 if no row is selected.
     """
 
     models: LoadedModels
@@ -48,7 +48,7 @@ class ExplorerPage:
     # --- layout ------------------------------------------------------------------------------------------
 
     def build(self, problem: str = '') -> None:
-        """Lays out the page, with a note if there is a problem."""
+        """Lays out the page, with a note that describes the problem, if any."""
         self._summarize()
         ui.colors(primary=PRIMARY)
         ui.add_css(parts.WEB / 'style.css')
@@ -82,7 +82,7 @@ class ExplorerPage:
     def _build_next_words(self) -> None:
         hint = f'Click a word to append it. {RARE} represents every word outside the vocabulary.'
         if self.models.vocabulary.tokenizer.is_lossless:
-            hint = r'Click a token to append it. ␣ is a space, \n a newline, <0xE4> a byte of a character.'
+            hint = r'Click a token to append it. ␣ is a space, \n is a newline, and <0xE4> is one byte of a character.'
         with parts.panel('Most likely next words', hint):
             keys = 'You can also press the key shown before a word. Esc leaves the text field; / returns to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
@@ -96,7 +96,7 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        zoom = 'Zoom with Ctrl and the mouse wheel, or with two fingers.'
+        zoom = 'To zoom, hold Ctrl and turn the mouse wheel, or pinch with two fingers.'
         hint = f'Words with similar uses are close together. Click or type a word. {zoom}'
         with parts.panel('Nearest neighbours by word features', hint):
             with ui.element('div').classes('split'):
@@ -118,7 +118,7 @@ class ExplorerPage:
     # --- views of the visitor's choices -----------------------------------------------------------
 
     def show_examples(self) -> None:
-        """Shows example beginnings if there is no text, otherwise the unknown words."""
+        """Shows a note about unknown words and, if there is no text, example beginnings."""
         words = self.tokenize()
         parts.note(self.models.describe_unknown(words))
         if len(self.text_field.value or '') > MAX_TEXT:
@@ -135,7 +135,7 @@ class ExplorerPage:
         words, position = self.scores.words, self.state.position
         if not words:
             return
-        hint = 'Stronger colours mark less likely words. Hover for numbers; click to see what the models expected.'
+        hint = 'Stronger colours mark less likely words. Hover over a word for numbers; click it for expected words.'
         with parts.panel('Surprisal of each word', hint):
             unknown = {word for word in words if word not in self.models.vocabulary.ids}
             parts.legend(bool(unknown))
@@ -153,7 +153,7 @@ class ExplorerPage:
     def show_next_words(self) -> None:
         """Shows the most likely next words of each model; the digit keys append words from the framed list."""
         if not self.scores.words:
-            ui.label('No text yet: these words begin a paragraph.').classes('beginning')
+            ui.label('No text yet. These words can begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
             for i, prediction in enumerate(self.predictions):
                 is_framed = i == self.state.model
@@ -162,7 +162,7 @@ class ExplorerPage:
                 parts.word_card(*words, view.describe_probability, self.append_word, classes, keys, lit)
 
     def show_neighbours(self) -> None:
-        """Shows the words nearest to the selected word in each network's features."""
+        """Shows the words nearest to the selected word in the feature space of each network."""
         word = self.state.word
         parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
@@ -177,7 +177,7 @@ class ExplorerPage:
         return embeddings.nearest_words(models.vocabulary, models.word_features(), self.state.word, self.state.count)
 
     def tokenize(self) -> list[str]:
-        """Returns the words of the text."""
+        """Tokenizes the text."""
         return self.models.tokenize(self.state.text, self.kind, keep_marks=True)
 
     def _summarize(self) -> None:
@@ -229,7 +229,7 @@ class ExplorerPage:
             self.text_field.run_method('focus')
 
     def save_link(self) -> None:
-        """Stores the state in the address of the page."""
+        """Stores the state in the URL of the page."""
         query = self.state.to_query()
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
@@ -238,7 +238,7 @@ class ExplorerPage:
         return self._show_text()
 
     async def _show_text(self) -> None:
-        """Scores and shows the text, unless the visitor changes it in the meantime."""
+        """Scores the text, and shows the scores unless the visitor has changed the text in the meantime."""
         words = self.tokenize()
         scores = await self.score(words)
         if self.text_field.is_deleted or words != self.tokenize():  # the page was closed, or the text changed
@@ -260,7 +260,7 @@ class ExplorerPage:
             self._show_features()
 
     def _explain_word(self, position: int) -> None:
-        """Explains the word at a position, from 1; choosing the same position again closes the explanation."""
+        """Explains the word at a position, counted from 1, or closes the explanation if it is already open."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
             self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])
@@ -273,7 +273,7 @@ class ExplorerPage:
         self.save_link()
 
     def _append_row(self, row: int) -> None:
-        """Appends a word from the framed list if the list has this row and belongs to the current text."""
+        """Appends the word in a row of the framed list, if the row exists and the list belongs to the current text."""
         if self.tokenize() != self.scores.words:
             return
         words = self.predictions[self.state.model].next_words

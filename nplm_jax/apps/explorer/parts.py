@@ -12,8 +12,8 @@ from nplm_jax.data.stream import RARE
 from nplm_jax.utils.packages import OptionalPackage, require_package
 
 ui = OptionalPackage('nicegui.ui', 'explore')
-WEB = pathlib.Path(__file__).with_name('web')  # the files of both pages
-MAX_COLOURED = 60  # maximum number of words shown, the last ones of a long text
+WEB = pathlib.Path(__file__).with_name('web')  # the web files of both pages
+MAX_COLOURED = 60  # maximum number of words shown; only the last words of a longer text are shown
 MAX_BITS = 16  # surprisal of the strongest colour (bits)
 DIGIT_KEYS = '1234567890'  # keys that append the first ten words of a list
 _TICKS = {bits: f'1 in {2**bits:,}' if bits else 'certain' for bits in range(0, MAX_BITS + 1, MAX_BITS // 4)}
@@ -34,7 +34,7 @@ def _component(file: str) -> Any:
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
     """Shows rows of clickable words as a single element, which the browser lays out.
 
-    With one element per word, the server would need ten times as much time as the models.
+    With one element per word, the server would take ten times as long as the models.
 
     Args:
         file: The Vue component, which emits `choose` with the position of a clicked word.
@@ -63,7 +63,7 @@ def panel(title: str, hint: str = '') -> Any:
 
 
 def tagged(tag: str, text: str) -> Any:
-    """Shows a text in an HTML element, such as h1 or kbd."""
+    """Shows text in an HTML element, such as h1 or kbd."""
     with ui.element(tag) as element:
         ui.label(text)
     return element
@@ -88,7 +88,7 @@ def refill(container: Any, show: Callable[[], object]) -> None:
 
 
 def legend(any_unknown: bool) -> None:
-    """Shows the legend of the colours, and of the stripes if any word is unknown."""
+    """Shows the colour legend, and explains the stripes if any word is unknown."""
     ui.html(_LEGEND, sanitize=False).classes('legend')
     if any_unknown:
         with ui.element('div').classes('flex items-center gap-2 text-sm'):
@@ -109,8 +109,8 @@ def reading(
         words: The text.
         unknown: The words outside the vocabulary.
         predictions: The predictions of each model.
-        selected: The position of the explained word, from 1.
-        on_click: A function that is called with the position of a clicked word, from 1.
+        selected: The position of the explained word, counted from 1.
+        on_click: A function that is called with the position of a clicked word, counted from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
     shown = []
@@ -171,17 +171,17 @@ def word_card(
     keys: str = '',
     lit: int = -1,
 ) -> None:
-    """Shows a list of clickable words with bars proportional to their numbers.
+    """Shows a list of clickable words with bars proportional to the number of each word.
 
     Args:
         title: The title of the list.
         subtitle: The text below the title.
-        words: The words with their numbers, 0 to 1.
+        words: The words, each with a number from 0 to 1.
         describe: A function that formats a number.
         on_click: A function that is called with a clicked word.
         classes: CSS classes of the card.
-        keys: The keys of the first words.
-        lit: The row selected with the arrow keys, if any.
+        keys: The keys that choose the first words.
+        lit: The row selected with the arrow keys; -1 if no row is selected.
     """
     shown = [
         {

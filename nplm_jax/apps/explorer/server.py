@@ -1,4 +1,4 @@
-"""Web server of the explorer's page and the tour, which are FastAPI applications.
+"""Serves the explorer's page and the tour, which are FastAPI applications.
 
 A lock ensures that only one request computes at a time. Computations run in a thread outside the event loop.
 """
@@ -42,10 +42,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser: bool) -> None:
-    """Serves an application until Ctrl-C.
+    """Serves an application until Ctrl-C is pressed.
 
-    Requests must name `host` or this machine, because any other name may belong to another site (DNS rebinding). A
-    server that listens on all addresses accepts any name.
+    Requests must be addressed to `host` or this machine, because any other name may belong to another site (DNS
+    rebinding). A server that listens on all addresses accepts any name.
 
     Args:
         app: The application.
@@ -66,7 +66,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
 
 
 def page_app(models: LoadedModels, kind: str) -> Any:
-    """Returns the application of the explorer's page; `kind` is the tokenization, as in `words.reading`."""
+    """Returns the application of the explorer's page; `kind` is how to tokenize text (see `words.reading`)."""
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings, lock = view.examples(models), asyncio.Lock()
     view.warm_up(models)

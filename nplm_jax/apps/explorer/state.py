@@ -1,4 +1,4 @@
-"""State of the explorer's page, which is stored in the address of the page."""
+"""The state of the explorer's page, which is stored in the URL of the page."""
 
 import contextlib
 import dataclasses
@@ -23,20 +23,20 @@ def _shorter(most: int) -> Check:
 
 @dataclasses.dataclass
 class PageState:
-    """The choices of a visitor. A browser may send any value, so setting an invalid value raises BadInput.
+    """A visitor's choices. A browser may send any value, so setting an invalid value raises BadInput.
 
     Attributes:
         text: The text.
         word: The selected word.
-        position: The position of the explained word in the text, from 1; None for no word.
+        position: The position of the explained word in the text, counted from 1; None if no word is explained.
         count: The number of listed words.
-        model: The index of the model whose list the keyboard uses, from `LoadedModels.with_mixture`.
-        source: The index of the model that continues the text, from `LoadedModels.with_mixture`.
+        model: The index in `LoadedModels.with_mixture` of the model whose list the keyboard controls.
+        source: The index in `LoadedModels.with_mixture` of the model that continues the text.
         weights: The mixture weights; None for the initial mixture.
-        words: The number of words of a continuation.
+        words: The number of words in each continuation.
         samples: The number of continuations.
         seed: The random seed of the continuations.
-        temperature: The sampling temperature; see `generation.Choice`, also for `top_k` and `top_p`.
+        temperature: The sampling temperature. `generation.Choice` explains it, `top_k` and `top_p`.
     """
 
     text: Annotated[str, _shorter(MAX_TEXT)] = ''
@@ -60,7 +60,7 @@ class PageState:
         super().__setattr__(name, value)
 
     def to_query(self) -> str:
-        """Returns the query of a link, which lists the values that differ from the values of a new page."""
+        """Returns the query of a link, which contains only the values that differ from those of a new page."""
         new = PageState()
         query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:
@@ -73,7 +73,7 @@ class PageState:
 
         Args:
             query: The link's query.
-            num_models: The number of models without the mixture.
+            num_models: The number of models, not including the mixture.
         """
         state = cls()
         for name in _KINDS & query.keys():
@@ -104,7 +104,7 @@ _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, i
 
 
 def _read(value: Any, kind: Any, name: str) -> Any:
-    """Converts and checks a value; numbers come from input fields or, as text, from links."""
+    """Converts and checks a value. Input fields provide numbers; links provide them as text."""
     if kind.__origin__ is not str:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)

@@ -1,7 +1,7 @@
-"""The tour as a single HTML file, which computes the network in the browser and needs no server.
+"""Writes the tour as a single HTML file, in which the browser computes the network without a server.
 
-The file contains the page, the vocabulary and the network's arrays. The arrays are float16, so probabilities agree to
-about three digits with the probabilities that the server computes. `web/static.js` implements `Tour.show`.
+The file contains the page, the vocabulary and the network's arrays. The arrays are float16, so the
+probabilities agree with those computed by the server to about three digits. `web/static.js` implements `Tour.show`.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""Data of the tour: the paper's network applied to a context, and an n-gram model for comparison.
+"""Computes the data of the tour: the paper's network applied to a context, and an n-gram model for comparison.
 
-Dims: N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a prompt.
+Dims: N words in a context, M features, P = N * M, K hidden units, V vocabulary, L words in a prompt.
 """
 
 import contextlib
@@ -44,10 +44,10 @@ class Snapshot(NamedTuple):
     """The network of one checkpoint.
 
     Attributes:
-        network: The network with the parameters of the best validation so far; before the first validation, with the
-            initial parameters.
+        network: The network with the parameters that had the best validation perplexity so far. Before the first
+            validation, it has the initial parameters.
         step: The update number of the checkpoint; None for a packed model.
-        best_step: The update number of the best validation, 0 before the first; None for a packed model.
+        best_step: The update number of the best validation; 0 before the first validation, None for a packed model.
         units: For each sign and each hidden unit, the words whose scores increase most when the unit has this sign.
     """
 
@@ -91,10 +91,10 @@ class Tour:
 
     @classmethod
     def load(cls, folders: Sequence[str]) -> Self:
-        """Loads the runs, which may be in training.
+        """Loads the runs, which may still be in training.
 
         Raises:
-            BadInput: The runs are not one network of the paper's family and at most one n-gram model.
+            BadInput: The runs do not consist of one network of the paper's family and at most one n-gram model.
         """
         paths = [catalog.expand_run(folder) for folder in folders]
         families = [workdir.read_settings(path).model.name for path in paths]
@@ -115,7 +115,7 @@ class Tour:
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
 
     def reload(self) -> None:
-        """Loads the newest checkpoint if it is newer than the loaded checkpoint, unless it cannot be read."""
+        """Loads the newest checkpoint if it is newer than the loaded checkpoint and can be read."""
         if newest_step(self.folder) not in (None, self.snapshot.step):
             with contextlib.suppress(BadInput, OSError):  # training may have deleted the checkpoint
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
@@ -129,7 +129,7 @@ class Tour:
         return words
 
     def show(self, words: Sequence[str]) -> dict[str, Any]:
-        """Returns the page's data for a context, as JSON-serializable values."""
+        """Returns the data that the page shows for a context, as JSON-serializable values."""
         network, step, best_step, _ = self.snapshot
         N = network.network.body.reach
         assert N is not None
@@ -166,7 +166,7 @@ class Tour:
         return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:
-        """Returns the learning curve of the run, at most MAX_POINTS points per split, and the progress of the run."""
+        """Returns the learning curve of the run, with at most MAX_POINTS points per split, and its progress."""
         finished = catalog.is_finished(self.folder)  # read before the log, so that lines added later are not missed
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
@@ -192,10 +192,10 @@ class Tour:
     def _matches(
         self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
-        """Returns the contexts of an n-gram table, longest first, their numbers of followers, and each word's order.
+        """Returns the contexts of an n-gram table, longest first, how many words follow each, and each word's order.
 
         The order of a word is the length of the longest n-gram in the table that consists of the end of the context and
-        this word; None if the model has no table.
+        this word. It is None if the model has no table.
         """
         if not isinstance(model, BackoffModel):
             return [], [None] * len(ids)

@@ -1,8 +1,8 @@
-"""Data of the explorer's page: next words, surprisals, explanations and samples.
+"""Computes the data shown on the explorer's page: next words, surprisals, explanations and samples.
 
 This module does not depend on the page.
 
-Dims: T words of the text, K words listed, M models, V vocabulary.
+Dims: T words in the text, K listed words, M models, V vocabulary.
 """
 
 import functools
@@ -20,7 +20,7 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
-MAX_SHORT = 64  # maximum length of a text that is scored as a line (words)
+MAX_SHORT = 64  # maximum length (words) of a text that is scored as a line
 REPLACEMENT = '\ufffd'  # replaces bytes that are not UTF-8
 _MAX_COMPLETING = 3  # maximum number of bytes that complete a character
 NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers
@@ -41,12 +41,12 @@ WeightedWords = list[tuple[str, float]]  # words with their probabilities or cos
 
 
 class Scores(NamedTuple):
-    """The models' scores of a text, before mixing.
+    """The scores of a text under each model, before mixing.
 
     Attributes:
         words: The text.
         next_MxV: log P of all words after the text, float32.
-        log_p_MxT: log P of each word of the text given the preceding words, float32.
+        log_p_MxT: log P of each word in the text given the preceding words, float32.
     """
 
     words: Sequence[str]
@@ -60,8 +60,8 @@ class Prediction(NamedTuple):
     Attributes:
         name: The name of the model.
         next_words: The most likely next words with their probabilities.
-        branching: The perplexity of the next word: the number of equally likely words with the same uncertainty.
-        bits_T: -log2 P of each word of the text given the preceding words, float64.
+        branching: The perplexity of the next word: the number of equally likely words that are just as uncertain.
+        bits_T: -log2 P of each word in the text given the preceding words, float64.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Prediction(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the text; infinite if a word has probability 0, nan without words."""
+        """The perplexity of the text; infinite if a word has probability 0, NaN if there are no words."""
         return float(self.perplexities_T[-1]) if len(self.bits_T) else float('nan')
 
 
 class Explanation(NamedTuple):
-    """The prediction of one model at the position of a word.
+    """What one model predicted at the position of a word.
 
     Attributes:
         name: The name of the model.
@@ -103,7 +103,7 @@ def initial_weights(models: LoadedModels) -> list[float]:
 
 
 def score(models: LoadedModels, words: Sequence[str]) -> Scores:
-    """Scores a text with each model; the text starts in the same context as a line in other commands."""
+    """Scores a text with each model, starting from the same context as for a line in other commands."""
     line = models.encode_prompt(words)
     next_words = [model.next_word(line[None])[0] for model in models.models]
     log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
@@ -119,7 +119,7 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model without running it; if there are several models, the mixture comes first.
+    """Returns the predictions of each model from its scores; if there are several models, the mixture comes first.
 
     Args:
         models: The models.
@@ -144,7 +144,7 @@ def explain(
     Args:
         models: The models.
         words: The text.
-        position: The position of the word in the text, from 0.
+        position: The position of the word in the text, counted from 0.
         k: The number of expected words in each explanation.
         weights_M: The mixture's weights; see `summarize`.
     """
@@ -172,9 +172,9 @@ def continue_text(
 
     Args:
         models: The models.
-        index: The index of the model that continues the text, from `models.with_mixture()`.
+        index: The index in `models.with_mixture()` of the model that continues the text.
         words: The text.
-        count: The number of words of a continuation.
+        count: The number of words in each continuation.
         samples: The number of continuations.
         choice: The options for sampling the next word.
         seed: The random seed for sampling.
@@ -199,11 +199,11 @@ def examples(models: LoadedModels, k: int = 4) -> list[str]:
 def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
     """Appends a word, as returned by `models.show`, to a text.
 
-    If the token is a part of a character, the most likely next tokens of the mixture complete the character.
+    If the token is only part of a character, the mixture's most likely next tokens complete the character.
 
     Args:
         models: The models.
-        words: The tokens of the text.
+        words: The tokens in the text.
         text: The text.
         word: The word.
     """
@@ -226,8 +226,8 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 def join(models: LoadedModels, text: str, more: str) -> str:
     """Appends generated words to a text. Tokens keep their spaces; words are separated by a space.
 
-    If the corpus splits the possessive 's off its noun, no space separates them, because an 's after a space would be
-    split again at the apostrophe.
+    If the corpus separates the possessive 's from its noun, no space is inserted between them, because an 's after a
+    space would be split again at the apostrophe.
     """
     tokenizer = models.vocabulary.tokenizer
     if tokenizer.is_lossless:

@@ -1,4 +1,4 @@
-"""Export of arrays: npz and safetensors."""
+"""Exports the arrays of a model to npz and safetensors files."""
 
 import io
 import json
@@ -17,14 +17,14 @@ WORDS, CONFIG = 'words', 'config'  # keys of the metadata
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes an npz file with all arrays, the words in the order of their ids (`words`), and the config as JSON."""
+    """Writes an npz file that contains all arrays, the words in id order (`words`), and the config as JSON."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
     np.savez(file := io.BytesIO(), **arrays_of(model), **texts)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
 
 
 def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes a safetensors file with all arrays, and with the words and the config as JSON in the metadata.
+    """Writes a safetensors file that contains all arrays, and the words and the config as JSON in the metadata.
 
     Raises:
         BadInput: The package safetensors is not installed.
@@ -35,5 +35,5 @@ def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Se
 
 
 def metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
-    """Returns the words in the order of their ids, and the config, each as JSON."""
+    """Returns the words in id order and the config, each as JSON."""
     return {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}

@@ -1,9 +1,9 @@
-"""Window and recurrent bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims.
+"""PyTorch versions of the window and recurrent bodies of nplm-jax; modeling_nplm.py defines the dims.
 
-A body processes texts incrementally. Its state is a tuple of tensors with one row per text. A body has three members:
-`width` is the number D of output features, `start` returns the initial state, and `forward` maps the features of T
-words to the output features that predict the next word at each position. The first call must include the N rare-word
-symbols before each text. Later calls continue from a state and receive only new words.
+A body processes texts incrementally. Its state is a tuple of tensors with one row per text. Each body has three
+members: `width` is the number D of output features, `start` returns the initial state, and `forward` maps the features
+of T words to the output features that predict the next word at each position. The first call must include the N
+rare-word symbols before each text. Later calls continue from a state and receive only new words.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Ten
     Args:
         old: The values of S older words, B x S x ...
         new: The values of T new words, B x T x ...
-        num_words: The number of new words in each text, without padding on the right, B.
+        num_words: The number of new words in each text, excluding padding on the right, B.
         size: The maximum number of values in the next state.
 
     Returns:
         All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... In texts with
-        fewer words, the first of these last values may be invalid.
+        fewer words, the first of the latter may be invalid.
     """
     values = torch.cat([old, new], dim=1)
     positions = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
@@ -76,7 +76,7 @@ class Window(nn.Module):
         Args:
             e: The features of the words, B x T x M.
             state: The state before these words.
-            num_words: The number of words in each text, without padding on the right, B.
+            num_words: The number of words in each text, excluding padding on the right, B.
 
         Returns:
             The output features after each word, B x T x D, and the state after the last word before the padding.
@@ -88,7 +88,7 @@ class Window(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network from PyTorch: rnn, gru or lstm. The state is h, and for an LSTM also c, each B x L x K."""
+    """A recurrent network from PyTorch: rnn, gru or lstm. The state is h and, for an LSTM, also c, each B x L x K."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
@@ -135,9 +135,9 @@ class WindowLstm(nn.Module):
 
 
 class Mogrifier(nn.Module):
-    """A Mogrifier LSTM: before each step of a layer, its input x and state h gate each other for several rounds.
+    """A Mogrifier LSTM: before each step of a layer, the input x and the state h gate each other for several rounds.
 
-    The state is h and c of each layer, each B x L x K.
+    The state consists of h and c of each layer, each B x L x K.
 
     References:
         Melis et al., Mogrifier LSTM, ICLR 2020.
@@ -185,8 +185,8 @@ class Mogrifier(nn.Module):
 class Qrnn(nn.Module):
     """A quasi-recurrent network: (z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + b), c := f c + (1 - f) z, h = o c.
 
-    The first layer adds W' x_{t-1} to its pre-activations. The state is c of each layer, B x L x K, and the features of
-    the last word, B x 1 x M.
+    The first layer adds W' x_{t-1} to its pre-activations. The state consists of c of each layer, B x L x K, and the
+    features of the last word, B x 1 x M.
 
     References:
         Bradbury et al., Quasi-recurrent neural networks, ICLR 2017.

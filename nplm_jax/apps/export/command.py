@@ -5,12 +5,12 @@
 
 Formats:
     arpa         back-off n-gram models, for KenLM and SRILM, with seven digits, <rare> as <unk>, and <p> as <s> and
-                 </s>; KenLM's score of a line equals the score of `nplm score --end`
+                 </s>; KenLM gives each line the same score as `nplm score --end`
     word2vec     word features of a network in text format, or in binary format if FILE ends in .bin
-    npz          all arrays, named by the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
+    npz          all arrays, named after the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
     safetensors  the same arrays, with words and config as metadata (pip install safetensors)
     onnx         a network for any ONNX runtime; the graph maps the next word of each stream and a state to the
-                 log-probabilities of all words and the next state; --int8 rounds its matrices to 8 bits (see
+                 log-probabilities of all words and the next state; --int8 quantizes its matrices to 8 bits (see
                  docs/howto/export.md for the required packages)
     hf           a folder for Hugging Face transformers: a causal language model of any network family of nplm_jax, with
                  an incremental `generate`, a tokenizer and a model card (pip install safetensors tokenizers); if line

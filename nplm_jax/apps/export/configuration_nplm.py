@@ -1,4 +1,4 @@
-"""Configuration of nplm-jax networks in PyTorch; see modeling_nplm.py."""
+"""The configuration of nplm-jax networks in PyTorch; see modeling_nplm.py."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class NplmConfig(PretrainedConfig):
     """The hyperparameters of a network.
 
     Attributes:
-        family: The name of the body; a key of BODIES.
+        family: The name of the body, which is a key of BODIES.
         vocab_size: The vocabulary size V. The padding token of the tokenizer has id V and no row in any matrix.
         num_context: The number N of context words; 1 for a network that reads the text as a stream.
         m: The number of features per word.
         h: The number of hidden units; 0 for none.
-        direct: For nplm, whether there are direct connections from x to the output.
-        tied: Whether the word features are also the output matrix (weight tying).
+        direct: For nplm, whether x is directly connected to the output.
+        tied: Whether the word features also serve as the output matrix (weight tying).
         projected: With weight tying, whether the output features are projected to the width of the word features.
         layers: The number of layers; unused by nplm.
         window: For residual, the number of most recent words whose features are inputs.

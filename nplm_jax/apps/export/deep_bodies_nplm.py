@@ -1,4 +1,4 @@
-"""Residual and Transformer bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims."""
+"""PyTorch versions of the residual and Transformer bodies of nplm-jax; modeling_nplm.py defines the dims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x: the last words, the mean of as many words before them, the mean of twice as many, ...
+    """Residual layers over x: the last words, followed by means over 1, 2, 4, ... times as many earlier words.
 
     A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
     B x (window * 2**averages - 1) x M.
@@ -81,11 +81,11 @@ class Attention(nn.Module):
 
         Args:
             z: The inputs, B x T x K.
-            keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, which
-                keeps the angles small.
+            keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, so
+                that the angles stay small.
             values: The values of these words, B x S x H x (K / H).
             seen: The attention mask, B x T x (S + T).
-            num_words: The number of words in each text, without padding on the right, B.
+            num_words: The number of words in each text, excluding padding on the right, B.
 
         Returns:
             The outputs, B x T x K, and the keys and values of the next state.
@@ -121,9 +121,9 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 class Transformer(nn.Module):
     """Attention and feed-forward layers over z_0 = E x, for the families transformer and transformer_n.
 
-    x contains the features of the last n - 1 words. The state is the number of valid words of each text, B; the
-    features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the last S words,
-    each B x S x H x (K / H).
+    x contains the features of the last n - 1 words. The state consists of the number of valid words in each text, B;
+    the features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the last S
+    words, each B x S x H x (K / H).
     """
 
     def __init__(self, config: NplmConfig) -> None:

@@ -1,4 +1,4 @@
-"""Export to Hugging Face transformers: a folder with config, weights, tokenizer and PyTorch code.
+"""Exports networks to Hugging Face transformers: a folder with config, weights, tokenizer and PyTorch code.
 
 Dims: V words, M features per word, K hidden units, P inputs of the hidden layer, F inner units of a layer, D inputs of
 a cell, G gate units.
@@ -40,7 +40,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     Args:
         model: A network with a softmax over all words.
         vocabulary: The vocabulary of the model.
-        settings: The settings of its run.
+        settings: The settings of the run.
         folder: The folder, which is created if it does not exist. Existing files are replaced.
 
     Raises:
@@ -64,12 +64,12 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
-        # Sets only ids, because special tokens would be dropped from decoded texts and recognized in ordinary text.
+        # Only ids are set, because special tokens would be dropped from decoded texts and recognized in ordinary text.
         del words['bos_token']
         ends = {name: i for i in LineStart.of(vocabulary).prefix for name in ('bos_token_id', 'eos_token_id')}
     known = {**ids, words['pad_token']: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
-    # Special tokens that are spelled out in a text count as ordinary text.
+    # Special tokens that are spelled out in a text are treated as ordinary text.
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
@@ -105,7 +105,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
 
 
 def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters by their PyTorch names, with matrices as outputs x inputs."""
+    """Returns the parameters by PyTorch name, with matrices as outputs x inputs."""
     outputs = [arrays[name] for name in ('U_VxK', 'W_VxP') if name in arrays]
     tensors = {'C.weight': arrays['C_VxM'], 'b': arrays['b_V']}
     if outputs:
@@ -128,7 +128,7 @@ def _transformer(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _layers(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Returns the parameters of the layers by their PyTorch names; `arrays` names them layers.layer_I.LETTER."""
+    """Returns the parameters of the layers by PyTorch name; in `arrays`, they are named layers.layer_I.LETTER."""
     tensors = {}
     for name, array in arrays.items():
         if name.startswith('layers.'):
@@ -176,7 +176,7 @@ def _qrnn(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters of one PyTorch cell per layer, and Q_i and R_i by layer and round, both from 0."""
+    """Returns the parameters of one PyTorch cell per layer, and Q_i and R_i by layer and round, both counted from 0."""
     tensors = {}
     for name, array in _recurrent(arrays, family).items():
         matrix, layer = name.removeprefix('cell.').rsplit('_l', 1)

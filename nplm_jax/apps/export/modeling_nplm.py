@@ -1,9 +1,9 @@
 """PyTorch versions of nplm-jax networks, for Hugging Face transformers.
 
 `nplm export RUN --to=hf` copies this file and its imports, which require only PyTorch and transformers. The networks
-have no dropout, even in further training.
+have no dropout, even if they are trained further.
 
-Dims: B texts, T words of a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
+Dims: B texts, T words in a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
 (m), K hidden units (h), P inputs of the first layer, D output features, F inner units of a layer, L layers, H attention
 heads, R previous words in the attention window, S words in the state of a Transformer, at most R.
 
@@ -81,14 +81,14 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
             input_ids: Word ids, B x T.
             attention_mask: 0 for padding on the left or on the right, B x T; by default, the id V is padding. Left
                 padding does not affect the words, and its logits predict the first word. With a state, the mask may
-                include columns for previous words, which are ignored, and logits after left padding are undefined.
-            labels: The ids of the same words, or -100 to exclude a word from the loss, B x T. The first word of a text
-                is always excluded.
+                include columns for previous words; these are ignored, and logits after left padding are undefined.
+            labels: The ids of the same words, or -100 for words to exclude from the loss, B x T. The first word of each
+                text is always excluded.
             return_dict: Whether to return an object or a tuple.
             use_cache: Whether to return the state after the last word of each text.
-            cache: The state returned by a previous call, which `input_ids` continue.
-            past_key_values: An alias of `cache`, for older versions of transformers.
-            kwargs: Arguments of other models, which are ignored.
+            cache: The state returned by a previous call, whose texts `input_ids` continue.
+            past_key_values: An alias for `cache`, for older versions of transformers.
+            kwargs: Arguments that other models accept; they are ignored.
 
         Returns:
             `logits`, B x T x V, whose softmax is P(next word); with labels, `loss`, nats per word; with `use_cache`,

@@ -1,4 +1,4 @@
-"""Export of networks as ONNX graphs that read one word of each stream per call, with an explicit state.
+"""Exports networks as ONNX graphs that read one word of each stream per call and have an explicit state.
 
 jax2onnx converts the functions that all commands use: `network_reading.read` and the output layer's
 `log_probabilities`.
@@ -42,18 +42,18 @@ OPSET = 18
 def write_onnx(
     model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path, int8: bool = False
 ) -> None:
-    """Writes a network as an ONNX graph; requires the package jax2onnx.
+    """Writes a network as an ONNX graph. Requires the package jax2onnx.
 
     The inputs are `ids` (int64, S), the next word of each stream, and the arrays `state.*`. The outputs are
     `log_probabilities` (float32, S x V, nats) and the arrays `next.*`, which are the inputs `state.*` of the next call.
-    S is dynamic. A text starts with the rare-word symbol, whose id is 0. The metadata contain `words`, `config` and
+    S is dynamic. A text starts with the rare-word symbol, whose id is 0. The metadata contains `words`, `config` and
     `state` as JSON. `state` gives the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
         vocabulary: The vocabulary of the network.
-        settings: The settings of its run.
-        path: The file.
+        settings: The settings of the run.
+        path: The file to write.
         int8: Whether to quantize the matrices to 8 bits, which requires the package onnxruntime.
 
     Raises:
@@ -111,7 +111,7 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
     """Returns the function that reads one word of each stream, and the initial state arrays of one stream.
 
     The function takes ids, S, and the state arrays of S streams. It returns log P, S x V, and the next state arrays.
-    Arrays that are empty or that never change are not part of the state.
+    Arrays that are empty or never change are not part of the state.
 
     Raises:
         ValueError: The values of an initial state array are not all equal.
@@ -146,8 +146,8 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 def quantize(proto: Any) -> Any:
     """Quantizes the matrices of a graph to 8-bit integers with ONNX Runtime's dynamic quantization.
 
-    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as CPUs with only
-    AVX2. With weight tying, C is stored twice, for the input and for the output.
+    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as CPUs that have
+    only AVX2. With weight tying, C is stored twice, for the input and for the output.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
@@ -165,11 +165,11 @@ def quantize(proto: Any) -> Any:
 
 
 def _move_matrices_right(graph: Any) -> None:
-    """Rewrites products as MatMul with the matrix on the right, I x O.
+    """Rewrites products as MatMul operations with the matrix on the right, I x O.
 
-    jax2onnx emits most products as Gemm, op(a) op(b) + c, and products of output layers as matrix times features,
-    O x S. ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes
-    stored matrices when it loads the graph, so with weight tying, C is stored only once.
+    jax2onnx emits most products as Gemm, op(a) op(b) + c, and those of output layers as matrix times features, O x S.
+    ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes stored
+    matrices when it loads the graph, so with weight tying, C is stored only once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}
@@ -230,7 +230,7 @@ def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
-    """Silences log messages below the level ERROR."""
+    """Silences log messages below level ERROR."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

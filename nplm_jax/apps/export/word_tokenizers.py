@@ -1,4 +1,4 @@
-"""Conversion of word tokenizers to Hugging Face's `tokenizers`."""
+"""Converts word tokenizers to Hugging Face's `tokenizers`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,9 +25,9 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 def special_tokens(known: Collection[str]) -> dict[str, str]:
     """Returns the special tokens of a tokenizer, by role.
 
-    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has no paragraph
+    A text starts and ends with the paragraph mark, as a line does in all commands. If the vocabulary has no paragraph
     mark, a text starts with <rare>, which fills the context of the first word. The padding token is not in the
-    vocabulary. Its id is V, one above the largest token id.
+    vocabulary; its id is V, one more than the largest token id.
 
     Args:
         known: The tokens of the vocabulary.
@@ -41,10 +41,10 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
 
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer equivalent to `ours`; for the kind `whitespace`, punctuation must already be split off.
+    """Returns a tokenizer equivalent to `ours`. For the kind `whitespace`, punctuation must already be separate.
 
     Like `ours`, it drops boundary tokens in a text. It keeps a `bos_token` at the beginning and an `eos_token` at the
-    end, which users of transformers add without a space. It does not recognize proper nouns, so a text must already
+    end, which users of transformers add without a space. It does not recognize proper nouns, so texts must already
     contain <proper> in their place.
 
     Args:
@@ -86,7 +86,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
 def _quotes(known: Collection[str], kind: str) -> dict[str, str]:
     """Returns replacements for apostrophes and quotation marks that do not occur in the vocabulary.
 
-    The replacements are equivalent to `words.match_quotes` for vocabularies with a single form of each mark.
+    For vocabularies with a single form of each mark, the replacements are equivalent to `words.match_quotes`.
     """
     characters = {c for word in known for c in word}
     has_brown = kind == 'whitespace' and '``' in known and '"' not in known

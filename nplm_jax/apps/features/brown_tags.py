@@ -1,4 +1,4 @@
-"""Parts of speech from the tags of the Brown corpus."""
+"""Derives parts of speech from the tags of the Brown corpus."""
 
 import collections
 import re
@@ -22,7 +22,7 @@ _TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
 def parts_of_speech() -> dict[str, str]:
     """Returns the most frequent part of speech of each lowercased word of the Brown corpus.
 
-    A possessive is counted as an occurrence of its noun. A foreign word has the part of speech given by its tag.
+    A possessive is counted as an occurrence of its noun. A foreign word has the part of speech that its tag indicates.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(brown.tagged_texts()).split():

@@ -1,12 +1,12 @@
-"""Prints the neighbours of words, draws maps of word features, and exports the features of a network.
+"""Prints the nearest neighbours of words, draws maps of word features, and exports the features of a network.
 
     nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
-For Brown, the default words are the five most frequent words of each of four parts of speech: nouns, verbs, adjectives
-and adverbs. For other corpora and for subwords, they are the twenty most frequent words. The default words and the maps
-do not include special tokens such as <p>. If the tokens of the run are subwords, --words lists subwords: `house` means
+For Brown, the default words are the five most frequent nouns, verbs, adjectives and adverbs. For other corpora and for
+subwords, they are the twenty most frequent words. The default words and the maps
+exclude special tokens such as <p>. If the tokens of the run are subwords, --words lists subwords: `house` means
 ` house` if there is no subword `house`, and `␣house` always means ` house`. Files are written to the current folder or
 to --output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
 """
@@ -34,7 +34,7 @@ from nplm_jax.utils.io import expand
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
 NUM_NEIGHBOURS = 8
-NUM_POINTS, NUM_LABELS = 1000, 250  # number of points on a map, and of labelled points
+NUM_POINTS, NUM_LABELS = 1000, 250  # number of points on a map, and number of labelled points
 
 
 def define(parser: Parser) -> None:
@@ -94,7 +94,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
-    """Returns the most frequent words of each part of speech in KINDS, or of all words if there are no tags.
+    """Returns the most frequent words in each part of speech in KINDS, or the most frequent words if there are no tags.
 
     Args:
         words: The words, most frequent first.
@@ -116,7 +116,7 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
-    """Describes how often frequent words have the same part of speech as their nearest neighbour, and the chance level.
+    """Describes how often frequent words have the same part of speech as their nearest neighbour, compared with chance.
 
     Args:
         words: The words, most frequent first.

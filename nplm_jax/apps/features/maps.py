@@ -1,4 +1,4 @@
-"""Maps of word features, and files for TensorBoard's embedding projector.
+"""Draws maps of word features, and writes files for TensorBoard's embedding projector.
 
 Dims: V words, M features per word.
 """
@@ -30,7 +30,7 @@ def draw(
         kinds: The category of each word, shown by colour and marker.
         path: The PNG file to write.
         title: The title of the figure.
-        num_labels: The number of labelled points, starting with the first word.
+        num_labels: The number of words, from the first one on, whose points have labels.
     """
     figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
     axes = figure.subplots()
@@ -58,7 +58,7 @@ def write_projector(
         vocabulary: The words and their counts.
         features_VxM: The word features.
         folder: The folder to write to.
-        kinds: The part of speech of each word; `-` is written for missing words.
+        kinds: The part of speech of each word; words that are missing here get `-`.
 
     Raises:
         BadInput: A word contains whitespace, or a file cannot be written.

@@ -1,3 +1,3 @@
-"""Filtering of documents by perplexity."""
+"""Filters documents by perplexity."""
 
 COMMANDS = {'filter': ('command', 'filter documents in .jsonl, Parquet and text files by perplexity')}

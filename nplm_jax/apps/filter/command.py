@@ -4,17 +4,17 @@
     nplm filter runs/NAME --text docs.jsonl --below=300 --output=kept.jsonl
     nplm filter lm.arpa --text part-*.parquet --below=30% --output=kept --field=content --column=perplexity
 
-Without a bound, prints a histogram of the perplexities, the deciles, and the documents with the lowest and the highest
-perplexity, which help to choose a bound. With --below or --above, writes the documents within the bounds to --output,
-in their original format and order and with all their columns. A bound is a perplexity, or a share of the documents such
-as 30%. If a bound is a share, the files are read twice.
+Without a bound, prints a histogram and the deciles of the perplexities, and the documents with the lowest and highest
+perplexities, to help you choose a bound. With --below or --above, writes the documents within the bounds to --output,
+in their original format and order and with all their columns. A bound is either a perplexity or a share of the
+documents, such as 30%. If a bound is a share, the files are read twice.
 
 A document is a row of a .jsonl or .parquet file, with its text in the column --field, or a line of any other file. With
 --documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
 .zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
---end also scores line ends, as KenLM and CCNet do. Documents without words are counted and dropped. Documents without
-known words have an infinite perplexity, so --below never keeps them. Memory holds the model, about 100,000 words or
-the longest document, and 8 bytes per document.
+--end also scores the ends of lines, as KenLM and CCNet do. Documents without words are counted and dropped. Documents
+without known words have an infinite perplexity, so --below never keeps them. The command keeps the model, about
+100,000 words or the longest document, and 8 bytes per document in memory.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def define(parser: Parser) -> None:
     parser.add_owned('output', '--column', default='', metavar='NAME', help=column)
     kinds = 'how to divide text files into documents: at each newline (lines) or at blank lines (paragraphs)'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
-    parser.add_switch('--end', 'also score the end of each line, like `nplm score --end` and KenLM')
+    parser.add_switch('--end', 'also score the end of each line, as `nplm score --end` and KenLM do')
     parser.add_figure('PNG file to write the histogram to; default: no figure')
     parser.add_json()
 
@@ -83,7 +83,7 @@ def main(flags: argparse.Namespace) -> None:
     [(file, times)] = collections.Counter(file.resolve() for file in files).most_common(1)
     require(times == 1, '--text', str(file), 'must not be given twice')
     has_texts = not layout.paragraphs or not all(map(kind_of, files))
-    require(has_texts, '--documents', flags.documents, 'requires text files, because a row is one document')
+    require(has_texts, '--documents', flags.documents, 'requires text files; in other files, each row is a document')
     has_columns = flags.field == 'text' or any(map(kind_of, files))
     require(has_columns, '--field', flags.field, 'requires .jsonl or .parquet files, because text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}
@@ -138,7 +138,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
 
 
 def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -> dict[pathlib.Path, pathlib.Path]:
-    """Returns the output path of each file, but omits files whose output exists unless `overwrite` is True.
+    """Returns the output path of each file. Omits files whose output exists, unless `overwrite` is True.
 
     Raises:
         BadInput: The output is not writable, or all outputs exist.
@@ -152,7 +152,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
         require(names[file.name] == 1, '--text', str(file), f'another input file is also named {file.name}')
         allowed = f'must have the same format as {file} ({kind_of(file) or "text"})'
         require(kind_of(written, '--output') == kind_of(file), '--output', str(written), allowed)
-        require(written.resolve() not in inputs, '--output', str(written), 'is also an input; choose another name')
+        require(written.resolve() not in inputs, '--output', str(written), 'is also an input file; choose another name')
     missing = {file: written for file, written in outputs.items() if overwrite or not written.exists()}
     require(bool(missing), '--output', str(next(iter(outputs.values()))), EXISTS)
     if is_folder:

@@ -1,4 +1,4 @@
-"""Distribution of document perplexities: counts, deciles, and examples from both ends."""
+"""Summarizes the distribution of document perplexities: counts, deciles, and examples from both ends."""
 
 import heapq
 import math
@@ -26,7 +26,7 @@ class Distribution:
         self.highest: list[tuple[float, str]] = []
 
     def add(self, perplexities_D: np.ndarray, texts: Sequence[str]) -> None:
-        """Adds documents with words."""
+        """Adds documents that contain words."""
         self._parts.append(perplexities_D)
         found = [(float(p), ' '.join(text[: 4 * _SHOWN].split())[:_SHOWN]) for p, text in zip(perplexities_D, texts)]
         self.lowest = heapq.nsmallest(_EXAMPLES, [*self.lowest, *found], key=operator.itemgetter(0))
@@ -51,7 +51,7 @@ class Distribution:
 
 
 def quantile(sorted_D: np.ndarray, share: float) -> float:
-    """Returns a perplexity such that at most this share of the documents is below it."""
+    """Returns a perplexity such that at most this share of the documents has a lower perplexity."""
     place = math.floor(share * len(sorted_D) + 1e-9)
     return float(sorted_D[place]) if place < len(sorted_D) else math.inf
 

@@ -1,4 +1,4 @@
-"""Reading of documents in batches of bounded size, and writing of selected documents in the same format.
+"""Reads documents in batches of bounded size, and writes selected documents in the same format.
 
 A document is a row of a .jsonl or .parquet file, or a line or paragraph of any other file. Text and .jsonl files may be
 compressed (.gz, .zst).
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     Attributes:
         field: The column that contains the text in .jsonl and .parquet files.
         paragraphs: Whether documents in a text file are paragraphs, separated by empty lines, rather than lines.
-        column: The column for the perplexity in the output; empty for no column.
+        column: The output column for the perplexity; empty for no column.
     """
 
     field: str = 'text'
@@ -46,7 +46,8 @@ class Batch(NamedTuple):
 
     Attributes:
         texts: The texts of the documents.
-        rows: The documents as in the file: lines of JSON, paragraphs or lines of text, or pyarrow record batches.
+        rows: The documents as stored in the file: lines of JSON, paragraphs or lines of text, or pyarrow record
+            batches.
         position: The number of bytes read from the file so far.
     """
 
@@ -56,7 +57,7 @@ class Batch(NamedTuple):
 
 
 Write = Callable[[Batch, np.ndarray, np.ndarray], None]
-"""A function that writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
+"""A function that takes a batch, a mask (bool, D) of the documents to write, and all perplexities (float64, D)."""
 
 
 def kind_of(file: pathlib.Path, flag: str = '--text') -> str:
@@ -73,7 +74,8 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
 
     Raises:
         BadInput: The file is missing, damaged or not text; it lacks the text column or already has the perplexity
-            column; or the package that reads it is missing. The message names the file and, for text, the line.
+            column; or a package that is required to read it is missing. The message names the file and, for text, the
+            line.
     """
     name, kind, compression = str(file), kind_of(file), formats.split_suffix(file)[1]
     require(not layout.column or kind != TEXT, '--column', layout.column, f'{file} is text, which has no columns')
@@ -104,7 +106,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
         A function that writes documents.
 
     Raises:
-        BadInput: The package that writes the file is missing.
+        BadInput: A package that is required to write the file is missing.
         OSError: The file cannot be written.
     """
     name, compression = str(file), formats.split_suffix(file)[1]
@@ -129,7 +131,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
 
 
 def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -> Iterator[Batch]:
-    """Yields rows with their texts in batches of about _CHARACTERS."""
+    """Yields rows with their texts in batches of about _CHARACTERS characters."""
     kept: list[Any] = []
     texts: list[str] = []
     size = 0
@@ -145,7 +147,7 @@ def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -
 
 
 def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a text without newlines; raises BadInput with the line number if a line is not text."""
+    """Yields the lines of a text, without newlines. Raises BadInput with the line number if a line is not text."""
     for number in itertools.count(1):
         if not (data := content.readline(_MAX_BYTES + 1)):
             return
@@ -156,7 +158,7 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, which are separated by empty lines."""
+    """Yields the paragraphs of a text. Paragraphs are separated by empty lines."""
     for has_words, group in itertools.groupby(lines, lambda line: bool(line.strip())):
         if has_words:
             yield '\n'.join(group)

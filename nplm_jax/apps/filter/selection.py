@@ -1,4 +1,4 @@
-"""Scoring of documents, and selection by bounds on their perplexity.
+"""Scores documents, and selects documents by bounds on their perplexity.
 
 Dims: D documents of a batch.
 """
@@ -30,22 +30,22 @@ from nplm_jax.utils.untrusted import open_regular
 _COUNTS = 'documents', 'empty', 'unknown', 'words', 'oovs'  # see `Scorer.score`
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
-"""Batches with the perplexity of each document, which is NaN if the document has no words."""
+"""Batches with the perplexity of each document; the perplexity is NaN if the document has no words."""
 
 
 class Bound(NamedTuple):
-    """A bound of the selection: a perplexity, or a share of the documents."""
+    """A bound on the perplexity, given as a perplexity or as a share of the documents."""
 
     value: float
     is_share: bool
 
     def resolve(self, sorted_D: np.ndarray) -> float:
-        """Returns the bound as a perplexity; a share refers to documents with the perplexities `sorted_D`."""
+        """Returns the bound as a perplexity. A share refers to documents whose perplexities are `sorted_D`."""
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 
 class Scorer:
-    """A model that scores documents in the same way as `nplm score`.
+    """Scores documents in the same way as `nplm score`.
 
     Attributes:
         models: The model.
@@ -67,9 +67,9 @@ class Scorer:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64), NaN without words and infinite without known words; and counts:
-            `documents` (with words), `empty` (documents without words), `unknown` (documents without known words),
-            `words` and `oovs` (words outside the vocabulary).
+            The perplexity of each document (float64), which is NaN without words and infinite without known words; and
+            counts: `documents` (with words), `empty` (documents without words), `unknown` (documents without known
+            words), `words` and `oovs` (words outside the vocabulary).
         """
         vocabulary = self.models.vocabulary
         lines = [unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n')) for text in texts]
@@ -99,12 +99,12 @@ class Job:
 
     Attributes:
         files: The files to score.
-        outputs: The output of each file that has one.
+        outputs: The output path of each file that has an output.
         layout: The layout of the files.
         scorer: The model.
         above: The lowest perplexity to keep; None for no bound.
         below: The exclusive upper bound of the perplexities to keep; None for no bound.
-        found: The perplexities of the documents with words, after `run`.
+        found: The perplexities of all documents that contain at least one word. Filled in by `run`.
     """
 
     files: Sequence[pathlib.Path]
@@ -153,7 +153,7 @@ class Job:
             position = batch.position
 
     def _again(self, file: pathlib.Path, stamp: tuple[int, int], known: Sequence[np.ndarray]) -> Scored:
-        """Yields the batches of a file again, with their known perplexities."""
+        """Yields the batches of a file again, with the perplexities from the first reading."""
         if _stamp(file) != stamp:
             raise BadInput(file, 'has changed since it was scored')
         yield from zip(documents.read(file, self.layout), known, strict=True)

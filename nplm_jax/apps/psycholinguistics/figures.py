@@ -1,6 +1,6 @@
-"""Figures of word surprisals and model gains.
+"""Draws figures of word surprisals and model gains.
 
-Surprisal panels read like lines of text. The width of a word on the axis depends only on its number of characters, so
+Surprisal panels read like lines of text. The width of a word on the axis depends only on its length in characters, so
 items that begin with the same words are aligned.
 """
 
@@ -31,7 +31,7 @@ def draw_surprisal(
     Args:
         stimuli: The words.
         surprisals: The surprisal of each word, bits, by model name.
-        in_vocabulary: Whether each word is in the vocabulary; other words are grey.
+        in_vocabulary: Whether each word is in the vocabulary. Words outside it are grey.
         path: The PNG file to write.
 
     Returns:

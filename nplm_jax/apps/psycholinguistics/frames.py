@@ -1,4 +1,4 @@
-"""Surprisal of the words in a data frame or list: `nplm_jax.surprisal`."""
+"""Implements `nplm_jax.surprisal`, which measures the surprisal of the words in a data frame or list."""
 
 import sys
 import warnings
@@ -37,31 +37,31 @@ def surprisal(
     docs/reference/surprisal.md defines the columns.
 
     Args:
-        model: A loaded model, or a mapping from names to loaded models with the same vocabulary. The columns of a
-            single model are named after its folder, as in `nplm surprisal`.
+        model: A loaded model, or a mapping from names to loaded models with the same vocabulary. The columns
+            of a single model are named after its folder, as in `nplm surprisal`.
         frame: A pandas or Polars data frame with one row per word, or a list of words that form one item. The rows of
             an item must be adjacent and ordered by zone.
-        item: The column that identifies an item, or several columns that identify it together. Items are scored
+        item: The column that identifies an item, or several columns that together identify it. Items are scored
             independently.
         zone: The column with the position of each word in its item.
-        word: The column of words with their punctuation.
-        sentence: The column of sentences, for a data frame with one row per item. The result has one row per word, with
-            the additional columns `zone` and `word`.
+        word: The column that contains the words, including their punctuation.
+        sentence: The column that contains the sentences, if the data frame has one row per item. The result then has
+            one row per word and the additional columns `zone` and `word`.
         weights: The weight of each model in a mixture, which is added as the model `mixture`; None for no mixture.
         punctuation: `attached` or `word`; see `Options`.
         context: The text before each item; see `Options`.
         tokens: How to tokenize words; see `Options`.
         hyphens: `keep` or `split`; see `Options`.
         spillover: The number of preceding words whose values are added to each row; see `Options`.
-        word_probability: `corrected` or `sum`, for models of subwords, characters or bytes; see `Options`.
+        word_probability: `corrected` or `sum`, if the tokens are subwords, characters or bytes; see `Options`.
         spelling: The spelling model for out-of-vocabulary words, from `nplm_jax.spelling.load`; None scores them as the
             token <rare>.
 
     Returns:
-        A data frame of the same type with additional columns; for a list, a list of dictionaries, one per word.
+        A data frame of the same type with additional columns. For a list, returns a list with one dictionary per word.
 
     Raises:
-        BadInput: The model is not a loaded model, or the frame is invalid; the message names the row and column.
+        BadInput: The model is not a loaded model, or the frame is invalid. The message names the row and column.
     """
     if isinstance(model, Mapping):
         models = dict(model)
@@ -75,7 +75,7 @@ def surprisal(
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
 
     def measure_columns(columns: Columns) -> tuple[dict[str, Sequence[Any]], Sequence[int]]:
-        """Returns the additional columns, and the index in the frame of each of their rows."""
+        """Returns the additional columns, and the frame index of each of their rows."""
         rows: Sequence[int] = range(len(frame))
         if sentence:
             stimuli, rows = stimuli_lib.from_sentences(columns, sentence, 'the frame', names)

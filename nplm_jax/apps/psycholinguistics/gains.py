@@ -1,4 +1,4 @@
-"""Gain from a model's surprisals in the prediction of reading times, by cross-validated linear regression.
+"""Measures how much a model's surprisals improve predictions of reading times, by cross-validated linear regression.
 
 A story is an independent text, such as an item of an experiment.
 
@@ -29,7 +29,7 @@ class Gain:
     """The gain of a model over the baseline.
 
     Attributes:
-        sums_S: The held-out log-likelihood of each story with the model minus the log-likelihood without it, nats. Each
+        sums_S: The held-out log-likelihood of each story with the model, minus that without the model, nats. Each
             regression is fitted to the other folds.
         counts_S: The number of words of each story.
     """
@@ -44,7 +44,7 @@ class Gain:
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan outside the story."""
+    """Returns the values for each word and its preceding words, W x (1 + NUM_BEFORE); NaN outside the story."""
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
@@ -74,11 +74,11 @@ def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarra
 def make_baseline(
     words: list[str], story_W: np.ndarray, zone_W: np.ndarray, length_W: np.ndarray, log_frequency_W: np.ndarray
 ) -> np.ndarray:
-    """Returns the baseline predictors, W x B; nan if there are too few preceding words.
+    """Returns the baseline predictors, W x B; NaN if a word has too few preceding words.
 
     The predictors are the length, the log frequency and their product (each for the word and its preceding words),
-    punctuation (for the word and the previous word), the position in the sentence, the position in the story, and its
-    logarithm.
+    punctuation (for the word and the previous word), the position in the sentence, and the position in the story and
+    its logarithm.
 
     Args:
         words: The words, with their punctuation.
@@ -101,7 +101,7 @@ def _is_letter(character: str) -> bool:
 
 
 def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_vocabulary_W: np.ndarray) -> np.ndarray:
-    """Returns the mask of the words to analyse.
+    """Selects the words to analyse.
 
     Excludes the first and last word of each sentence, the first NUM_BEFORE + 1 words of each story, and words that are
     unknown or follow an unknown word.
@@ -135,9 +135,9 @@ def gain(
         story_W: The story of each word. Times and predictors are centred by story.
         baseline_WxB: The baseline predictors.
         added_WxA: The predictors of the model, finite.
-        unit_W: The cross-validation unit of each word, such as an item whose conditions are stories; default: the
+        unit_W: The cross-validation unit of each word, such as an item whose conditions are stories; by default, the
             story.
-        num_folds: The number of folds, to which units are assigned in turn; 0 for one fold per unit.
+        num_folds: The number of folds. Units are assigned to the folds in turn. 0 gives each unit its own fold.
 
     Returns:
         The gain, with one entry per unit.
@@ -175,13 +175,13 @@ def _fit(times_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
 
 
 def explained_variance(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> float:
-    """Returns the within-story R^2 of a regression on all stories."""
+    """Returns the within-story R^2 of a regression over all stories."""
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
     return float(1 - np.sum((times_W - columns_WxC @ _fit(times_W, columns_WxC)) ** 2) / np.sum(times_W**2))
 
 
 def slopes(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> list[float]:
-    """Returns the slopes of the model's predictors in a regression on all stories."""
+    """Returns the slopes of the model's predictors in a regression over all stories."""
     columns_WxC = centre(np.column_stack([baseline_WxB, added_WxA]), story_W)
     return _fit(centre(times_W, story_W), columns_WxC)[baseline_WxB.shape[1] :].tolist()
 
@@ -195,7 +195,7 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
         seed: The random seed for resampling.
 
     Returns:
-        The lower and upper end of the interval.
+        The lower and upper ends of the interval.
     """
     found = stats.bootstrap(
         (np.arange(num_stories),),

@@ -1,8 +1,8 @@
-"""Surprisal, entropy and rank of words in an experiment, for models with the same vocabulary.
+"""Measures the surprisal, entropy and rank of words in an experiment, with models that share a vocabulary.
 
 The log-probability of a word with several tokens is the sum over its tokens, by the chain rule.
 
-Dims: T tokens of all items, W words, C counted tokens, H head tokens, V vocabulary.
+Dims: T tokens in all items, W words, C counted tokens, H head tokens, V vocabulary.
 """
 
 import dataclasses
@@ -50,16 +50,16 @@ class Options:
     """Options of `measure`.
 
     Attributes:
-        punctuation: `attached` includes the punctuation of a word in its surprisal; `word` excludes it, but still reads
-            it as context.
-        context: The unscored text before each item. None selects the context of `nplm score`, which is <p> if the
-            models' corpus has paragraph marks; see `LineStart`.
+        punctuation: `attached` includes the punctuation of a word in its surprisal. `word` excludes the punctuation,
+            which still serves as context.
+        context: The unscored text before each item. None selects the context that `nplm score` uses, which is <p> if
+            the models' corpus has paragraph marks; see `LineStart`.
         tokens: How to tokenize words: `words`, `whitespace`, or '' as in the models' corpus; see `words.reading`.
         hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep`
             leaves it whole.
         spillover: The number of preceding words whose values are added to each row.
-        word_probability: The probability to use for models of subwords, characters or bytes: `corrected` for P(word),
-            `sum` for P(tokens); see `token_table.correct`.
+        word_probability: The probability to use if the tokens are subwords, characters or bytes: `corrected` for
+            P(word), `sum` for P(tokens); see `token_table.correct`.
     """
 
     punctuation: str = 'attached'
@@ -113,7 +113,7 @@ def measure(
 
     Raises:
         BadInput: The vocabularies or tokenizers of the models differ, a word has no tokens, or the stimuli already have
-            a column with the name of an additional column.
+            a column with the same name as an additional column.
         NonFiniteError: A log-probability is not a number.
     """
     vocabulary = _check_models(models)
@@ -127,7 +127,7 @@ def measure(
     groups = [] if is_sum else token_table.find_groups(vocabulary, options.punctuation)
     log_spellings_T = np.zeros(len(table.tokens_T))
     if spelling is not None:
-        model = next(iter(models.values())).model  # any model works, because spellings do not depend on the context
+        model = next(iter(models.values())).model  # any of the models, because spellings do not depend on the context
         log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
     texts = dict(zip(keys, zip(lines, prefixes)))  # an item with several readers is measured once
@@ -160,7 +160,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns the text before and after the name of the model in the name of each of its columns."""
+    """Returns the parts of each model column's name that precede and follow the name of the model."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
@@ -172,7 +172,7 @@ def _added_columns(models: Iterable[str], options: Options) -> list[str]:
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns the base column and the distance (in words) of each column with values of preceding words."""
+    """Returns the base column and the distance (in words) for each column that contains values of preceding words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 
@@ -199,10 +199,10 @@ def cut_items(
         options: The measurement options.
 
     Returns:
-        The tokens of all items, the ids of each item, and the context tokens of each item.
+        The tokens of all items, and for each item the token ids and the context tokens.
 
     Raises:
-        BadInput: A word has no tokens, or an option does not apply to models with this vocabulary.
+        BadInput: A word has no tokens, or an option is not supported for models with this vocabulary.
     """
     tokenizer = reading(vocabulary.tokenizer, options.tokens, options.hyphens)
     is_lossless = vocabulary.tokenizer.is_lossless
@@ -258,7 +258,7 @@ def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray) 
 def _measure_words(
     statistics: Sequence[LineStatistics], table: TokenTable, log_spellings_T: np.ndarray, groups: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, ...]:
-    """Returns the values of MODEL_COLUMNS, from the statistics of each item."""
+    """Computes the values of MODEL_COLUMNS from the statistics of each item."""
     log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
     counted_C, heads_H = np.flatnonzero(table.counted_T), np.flatnonzero(table.is_head_T)
     is_first_C = np.diff(table.words_T[counted_C], prepend=-1) != 0

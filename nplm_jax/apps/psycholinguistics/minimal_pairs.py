@@ -1,4 +1,4 @@
-"""Evaluation on minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
+"""Evaluates models on minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
 
 Dims: P pairs, L distinct sentences.
 
@@ -24,8 +24,8 @@ from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
-TIE = 1e-5  # maximum difference of a tie, nats; allows for float32 rounding of equal sums in different orders
-TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # correct pairs per tie; the first is the default
+TIE = 1e-5  # maximum difference in a tie, nats; allows for float32 rounding of equal sums in different orders
+TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # number of correct pairs per tie; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
 
@@ -36,8 +36,8 @@ class EncodedPairs(NamedTuple):
         lines: The ids of each distinct sentence, int32, without boundary tokens.
         rows_Px2: The indices in `lines` of the good and the bad sentence of each pair.
         start: The unscored context of each sentence.
-        subsets: The mask of the pairs (P) in each subset of SUBSETS. The vocabulary contains all `differing_words` of a
-            pair in `differing`, and all words of a pair in `full`.
+        subsets: The mask of the pairs (P) in each subset of SUBSETS. A pair is in `differing` if the vocabulary
+            contains all its `differing_words`, and in `full` if the vocabulary contains all its words.
     """
 
     lines: list[np.ndarray]
@@ -88,7 +88,7 @@ def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> Encode
 
 
 def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """Returns the words of two sentences between their common prefix and their common suffix.
+    """Returns the words of two sentences that lie between their common prefix and their common suffix.
 
     Examples:
         >>> differing_words('the cats sleep .'.split(), 'the cats sleeps .'.split())
@@ -133,7 +133,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
         subset_P: The mask of the pairs to count.
 
     Returns:
-        The numbers of pairs, correct pairs and ties, by group.
+        The number of pairs, of correct pairs and of ties in each group.
     """
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     group_P = np.array([numbers[group] for group in groups])
@@ -146,9 +146,9 @@ def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
     """Returns the fraction of correct pairs; NaN if there are no pairs.
 
     Args:
-        counts: The numbers of pairs, correct pairs and ties, from `count`.
+        counts: The number of pairs, of correct pairs and of ties, from `count`.
         ties: A key of TIES. With `half`, a model that assigns equal probabilities to all sentences is at chance (50%).
-            lm-evaluation-harness counts ties as `right`.
+            lm-evaluation-harness uses `right`.
     """
     num_pairs, num_correct, num_ties = counts
     return (num_correct + TIES[ties] * num_ties) / num_pairs if num_pairs else math.nan

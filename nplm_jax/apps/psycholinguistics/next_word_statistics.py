@@ -1,8 +1,8 @@
-"""Log-probability and rank of each token, and entropy of the next-token distributions before and after it.
+"""Computes the log-probability and rank of each token, and the next-token entropy before and after it.
 
 The statistics require full distributions over the vocabulary, but only a few contexts are in memory at a time.
 
-Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V vocabulary, G groups of tokens.
+Dims: T tokens in a line, S lines in a batch, L tokens per line and step, V vocabulary, G groups of tokens.
 """
 
 import itertools
@@ -44,7 +44,7 @@ class LineStatistics(NamedTuple):
 def next_word_statistics(
     model: LanguageModel, lines: Arrays, prefixes: Arrays, vocabulary_size: int, groups: Arrays = ()
 ) -> list[LineStatistics]:
-    """Computes the statistics of independent lines; a prefix that several lines share is processed only once.
+    """Computes the statistics of independent lines. A prefix shared by several lines is processed only once.
 
     Args:
         model: Any language model.
@@ -96,7 +96,7 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
         model: The language model.
         state: The states before the lines. S may exceed the number of lines.
         lines: The token ids of each line.
-        L: The number of tokens of each line per step.
+        L: The number of tokens to read from each line per step.
         groups: The token ids of each group.
     """
     log_p_SxV = np.asarray(model.predict(state))
@@ -120,9 +120,9 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
 
 def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Arrays) -> np.ndarray:
-    """Returns log P and rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
+    """Returns log P and the rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
 
-    Log P and rank are undefined at positions without an id.
+    At positions without an id, log P and rank are undefined.
     """
     of_ids_SxLx1 = np.take_along_axis(log_p_SxLxV, np.maximum(ids_SxL, 0)[:, :, None], axis=2)
     ranks_SxL = 1 + (log_p_SxLxV > of_ids_SxLx1).sum(axis=2)

@@ -1,4 +1,4 @@
-"""Evaluates models by the fraction of minimal pairs whose good sentence is more probable than the bad sentence.
+"""Evaluates models by the fraction of minimal pairs in which the good sentence is more probable than the bad one.
 
     nplm pairs runs/brown-mlp9 runs/brown-kneser_ney_5 --table=pairs.csv --output=scored.csv
     nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
@@ -9,11 +9,11 @@ sentence_good and sentence_bad. A pair is correct if the whole good sentence has
 pair is a tie if its log-probabilities differ by at most 1e-5 nats. Each tie counts as half a correct pair unless --ties
 is given.
 
-Prints the numbers of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs,
-whose words are all in the vocabulary. With --region_good and --region_bad, also prints by how many bits the mean
-surprisal of the bad region exceeds the mean surprisal of the good region. The surprisals of regions are computed as in
+Prints the number of pairs, correct pairs and ties for each run and group, both for all pairs and for known pairs (those
+whose words are all in the vocabulary). With --region_good and --region_bad, also prints the mean surprisal of the bad
+regions minus the mean surprisal of the good regions, in bits. The surprisals of regions are computed as in
 `nplm surprisal`. --output writes one row per pair: the columns of the table and, for each run, the surprisals of both
-sentences and regions, their differences, and whether the pair is correct, wrong or a tie.
+sentences and both regions, their differences, and whether the pair is correct, wrong or a tie.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def read(
 
     Args:
         table: The file, the value of --table.
-        sentences: The columns of the good and the bad sentences; by default, the columns in DEFAULT_COLUMNS.
+        sentences: The columns of the good and the bad sentences; by default, those in DEFAULT_COLUMNS.
         group: The column of groups, such as paradigms; may be empty.
         regions: The columns of the good and the bad regions; may be empty.
 
@@ -124,7 +124,7 @@ def read(
     for flag, name in zip(flags, (good, bad, group, *regions)):
         if name:
             tables.check_has(columns, path, flag, name, f'; choose another column with {flag}=COLUMN')
-    require(good != bad, '--bad', bad, 'is also given for --good; choose another column')
+    require(good != bad, '--bad', bad, 'is also the value of --good; choose another column')
     pairs = list(zip(columns[good], columns[bad]))
     if not pairs:
         raise BadInput(path, 'has no rows')
@@ -143,7 +143,7 @@ def _text(cell: Any) -> str:
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
-    """Returns the slice of words that forms the region of each sentence; empty if there are no regions."""
+    """Returns the slice of words that forms the region of each sentence; the list is empty if there are no regions."""
     if not any(names):
         return []
     found = []
@@ -154,7 +154,7 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], loca
         starts = _starts(words, region) or _starts(*bare)
         if len(starts) != 1:
             times = f'occurs {len(starts)} times in {" ".join(words)!r}' if region else 'is empty'
-            problem = f'{" ".join(region)!r} {times}; the region must be whole words that occur once'
+            problem = f'{" ".join(region)!r} {times}; the region must consist of whole words and occur exactly once'
             raise BadInput(f'{locate(row)}, column {name!r}', problem)
         found.append(slice(starts[0], starts[0] + len(region)))
     return found
@@ -169,7 +169,7 @@ def _starts(words: Sequence[str], region: Sequence[str]) -> list[int]:
 def _measure(
     name: str, loaded: LoadedModel, pairs: PairTable, options: Options, ties: str
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Returns the results of a model by group, and its additional columns."""
+    """Returns the results of a model for each group, and the additional columns of the model."""
     encoded = minimal_pairs.encode(pairs.stimuli, loaded.vocabulary, options)
     log_p_Px2 = minimal_pairs.log_p(loaded.model, encoded)
     difference_P = minimal_pairs.differences(log_p_Px2)

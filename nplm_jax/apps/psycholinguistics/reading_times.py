@@ -9,7 +9,7 @@ reading times. The rows of an item must be adjacent and in reading order. An emp
 The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
 word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
 regression adds the surprisals of the word and the two preceding words. Times and predictors are centred by item. Both
-regressions are cross-validated over items. The gain is the difference in held-out log-likelihood per word, in
+regressions are cross-validated over items. The gain is the increase in held-out log-likelihood per word, in
 thousandths of a nat, with a 95% bootstrap interval over items. The analysis excludes words without a time, the first
 three words of each item, the first and last word of each sentence, and words that are unknown or follow an unknown
 word.
@@ -99,7 +99,7 @@ class WordTable(NamedTuple):
         times_W: The reading times, or their logarithms; NaN if missing.
         unit_W: The index of the cross-validation unit of each word, given by the first item column.
         position_W: The position of each word in its item, from 1.
-        log_frequency_W: The log frequencies in the table; None if the table has none.
+        log_frequency_W: The log frequencies from the table; None if the table contains none.
     """
 
     stimuli: Stimuli
@@ -112,7 +112,7 @@ class WordTable(NamedTuple):
 
 
 class Predictors(NamedTuple):
-    """Predictors of the reading times of the analysed words.
+    """The predictors of reading times for the analysed words.
 
     Attributes:
         is_kept_W: The mask of the analysed words.
@@ -136,8 +136,8 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
         frequency: The column of log frequencies; may be empty.
 
     Raises:
-        BadInput: `stimuli.read` rejects the file, a column is missing, there are no reading times, or a cell is not a
-            number. The key names the file, row and column.
+        BadInput: `stimuli.read` rejects the file, a column is missing, there are no reading times, or a cell does not
+            contain a number. The key names the file, row and column.
     """
     stimuli = stimuli_lib.read(table, names)
     times_W = _numbers(stimuli, table, '--time', time)
@@ -186,7 +186,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
     log_frequency_W = table.log_frequency_W
     if log_frequency_W is None:
         log_frequency_W = np.array(measured['log_frequency'], float)
-    allowed = 'is required for ARPA files and models of subwords, characters or bytes, which have no word counts'
+    allowed = 'is required for ARPA files and models whose tokens are not words, because they have no word counts'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W
     is_kept_W = gains.choose_words(*of_word, np.array(measured['in_vocabulary'], bool)) & np.isfinite(table.times_W)
@@ -201,17 +201,17 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
 
 def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_folds: int) -> None:
-    """Raises BadInput unless each fold has analysed words and the other folds have enough to fit a regression."""
+    """Raises BadInput unless each fold has analysed words, and the other folds have enough words for a regression."""
     units, number_W = np.unique(unit_W, return_inverse=True)
     check_folds(num_folds, len(units), 'with analysed words')
     fitted = len(unit_W) - np.bincount(number_W % num_folds).max() - len(np.unique(item_W))
-    allowed = f'are too few for a regression with {coefficients} coefficients and a mean per item'
+    allowed = f'are too few for a regression with {coefficients} coefficients and one mean per item'
     require(fitted > coefficients, 'analysed words', len(unit_W), allowed)
 
 
 def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
     """Raises BadInput unless there are at least two items, two folds, and one item per fold."""
-    require(num_units > 1, 'items', num_units, f'the folds require at least two items {which}'.rstrip())
+    require(num_units > 1, 'items', num_units, f'cross-validation requires at least two items {which}'.rstrip())
     allowed = f'must be between 2 and {num_units:,}, the number of items {which}'.rstrip()
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)
 
@@ -223,7 +223,7 @@ def _analyse(
     of_word = table.times_W, table.item_W, table.unit_W
     times_W, item_W, unit_W = (values_W[predictors.is_kept_W] for values_W in of_word)
     check_sizes(item_W, unit_W, predictors.baseline_WxB.shape[1] + gains.NUM_BEFORE + 1, flags.folds)
-    allowed = 'must differ between the analysed words of an item'
+    allowed = 'must vary among the analysed words of at least one item'
     require(not np.allclose(gains.centre(times_W, item_W), 0), '--time', flags.time, allowed)
     known_W = np.array(measured['in_vocabulary']) & (table.position_W > 1)
     results: dict[str, Any] = {

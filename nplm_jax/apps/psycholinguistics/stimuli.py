@@ -1,4 +1,4 @@
-"""Stimuli of an experiment: validated words by item and zone.
+"""Reads and validates the stimuli of an experiment, which are words grouped by item and ordered by zone.
 
 An item is an independent text, such as a sentence or a story. A zone is the position of a word in its item.
 """
@@ -78,7 +78,7 @@ class Stimuli:
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
-    """Returns the value `distance` words before each word of the same item, float64, W; NaN if there is no such word.
+    """Returns the value of the word `distance` words before each word in its item, float64, W; NaN if there is none.
 
     Args:
         values_W: The value of each word.
@@ -90,7 +90,7 @@ def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: 
 
 
 def strip_punctuation(word: str) -> str:
-    """Strips whitespace and punctuation from both ends of a word; only whitespace if the word is all punctuation."""
+    """Strips whitespace and punctuation from both ends of a word, or only whitespace if all else is punctuation."""
     kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
     return word[kept[0] : kept[-1] + 1] if kept else word.strip()
 
@@ -103,7 +103,7 @@ def read(
     Args:
         table: The file, the value of --table.
         names: The names of the item, zone and word columns.
-        sentence: The column of sentences, for a table with one row per item; empty for a table with one row per word.
+        sentence: The column of sentences if the table has one row per item; empty if it has one row per word.
         sentence_flag: See `from_columns`.
 
     Raises:
@@ -116,7 +116,7 @@ def read(
 
 
 def has_blank_lines(text: str) -> bool:
-    """Returns whether a text contains blank lines, which then separate its items."""
+    """Returns whether a text contains blank lines. If so, they separate its items."""
     return BLANK_LINES.search(text.strip()) is not None
 
 
@@ -178,14 +178,15 @@ def from_sentences(
     """Splits the sentences of a table, with one row per item, into words at whitespace.
 
     Args:
-        columns: The columns, as in `from_columns`. If there is no column `item`, a column with row numbers is added.
+        columns: The columns; see `from_columns`. If there is no column `item`, a column with row numbers is added.
         sentence: The column of sentences.
         name: The name of the table in error messages.
         names: The names of the item column and of the two columns to add: zones, numbered from 1, and words.
         locate: See `from_columns`.
 
     Returns:
-        The stimuli, which repeat the cells of an item for each of its words, and the original row of each word.
+        The stimuli, in which the cells of an item are repeated for each of its words, and the original row of each
+        word.
 
     Raises:
         BadInput: `from_columns` rejects the words, two rows have the same item, or a column to add already exists.
@@ -216,7 +217,7 @@ def _find_sentences(columns: Columns) -> str:
 
 
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], locate: Locate) -> None:
-    """Raises BadInput unless the columns exist, differ and have no empty cells, and the last column is valid text."""
+    """Raises BadInput unless the columns exist, differ and have no empty cells, and the last contains valid text."""
     for role, column in roles:
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)
@@ -232,7 +233,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
             if role == 'word' and not fault and len(cell) > MAX_CHARACTERS:
                 fault = f'the word has {len(cell):,} characters, but at most {MAX_CHARACTERS} are allowed'
             if role == 'item' and not isinstance(cell, Hashable):
-                fault = f'has type {type(cell).__name__}, which cannot identify an item'
+                fault = f'has type {type(cell).__name__}, which cannot be used to identify items'
             if fault:
                 raise BadInput(f'{locate(row)}, column {column!r}', fault)
 
@@ -259,7 +260,7 @@ def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[ra
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Converts a zone to a number; returns the default for names without an order, such as 1_10."""
+    """Converts a zone to a number; returns the default for names that have no order, such as 1_10."""
     try:
         return default if '_' in str(zone) else float(zone)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Computes the surprisal and entropy (in bits) and the rank of the words of an experiment.
+"""Computes the surprisal, entropy (both in bits) and rank of the words in an experiment.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
     nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
@@ -7,14 +7,14 @@
 Reads a table with one row per word and the columns item, zone and word. The rows of an item must be adjacent and
 ordered by zone. With --sentence, the table has one row per item. A table is a .tsv, .csv (separated by commas or
 semicolons), .parquet or .jsonl file. Without --table, reads items from stdin: one item per line or, if the text has
-empty lines, one item per paragraph. Items are scored independently. If the table has one row per word and reader, give
+empty lines, one item per paragraph. Items are scored independently. If the table has one row per word and reader, use
 --item=item,reader.
 
-Writes the table with additional columns: the word's tokens, length and log frequency, whether it is in the vocabulary,
-and how it was scored. Each run adds the columns surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
-distribution that predicts the word), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md defines the
-columns. --long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction
-and rank. --figure=FILE.png draws the surprisal of each word, with one panel per item.
+Writes the table with additional columns: the word's tokens, length and log frequency, whether the word is in the
+vocabulary, and how it was scored. Each run adds the columns surprisal_RUN (the sum over the word's tokens), entropy_RUN
+(of the distribution that predicts the word), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md defines
+the columns. --long writes one row per word and run instead, with the columns model, surprisal, entropy,
+entropy_reduction and rank. --figure=FILE.png draws the surprisal of each word, with one panel per item.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     helps = {
-        'weights': 'weights of the runs in a mixture, such as 0.7,0.3 or a file written by `nplm mix --output=FILE`; '
+        'weights': 'weights of the runs in a mixture, such as 0.7,0.3, or a file written by `nplm mix --output=FILE`; '
         'the mixture is measured as an additional model named `mixture`; default: no mixture',
         'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
         'sentence': 'column that contains the sentences of a table with one row per item; they are split at '
@@ -43,7 +43,7 @@ def define(parser: Parser) -> None:
         'figure': 'PNG file to write a figure of the surprisals to; default: no figure',
         'tokens': 'whether to separate punctuation from words (words) or not (whitespace); default: as in the '
         'corpus of the runs, with punctuation separated if the vocabulary requires it',
-        'word_probability': 'for models of subwords, characters or bytes: the probability of the word (corrected), or '
+        'word_probability': 'if the tokens are not words: the probability of the whole word (corrected) or '
         'the probability of its tokens, including the preceding space (sum), as in minicons',
         'hyphens': 'whether to split an unknown word at its hyphens if all parts are known (split) or not (keep)',
         'long': 'write one row per word and run, with the name of the run in the column `model`',
@@ -97,7 +97,7 @@ def main(flags: argparse.Namespace) -> None:
         columns = measurement.measure(named, stimuli, options, spelling)
     if not spelling:
         read = filter(None, [columns['starts_after'][0] if flags.context else '', *columns['tokens']])
-        models.warn_unknown(' '.join(read).split(' '))  # the words of an ARPA file may contain other whitespace
+        models.warn_unknown(' '.join(read).split(' '))  # words in an ARPA file may contain other whitespace
     table: tables.Columns = {**stimuli.columns, **columns}
     table = measurement.to_long(table, list(named), flags.spillover) if flags.long else table
     if flags.figure:

@@ -1,4 +1,4 @@
-"""Readers of TSV, CSV, JSON Lines and Parquet tables, and writers of TSV, CSV and Parquet tables."""
+"""Reads TSV, CSV, JSON Lines and Parquet tables, and writes TSV, CSV and Parquet tables."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
 
 
 def check_new(columns: Columns, added: Iterable[str]) -> None:
-    """Raises BadInput if a table already has one of the columns to add, or if two of them have the same name."""
+    """Raises BadInput if a table already has one of the columns to add, or if two columns to add have the same name."""
     names = list(added)
     taken = next((key for i, key in enumerate(names) if key in columns or key in names[:i]), None)
     require(taken is None, 'column', taken, 'is also the name of an additional column; rename the column or the run')
@@ -49,13 +49,13 @@ def check_has(columns: Columns, name: str, key: str, column: str, advice: str = 
     Args:
         columns: The columns of the table.
         name: The name of the table in the message.
-        key: The key of the error: the role of the column, or its flag.
+        key: The key of the error, which is the role of the column or its flag.
         column: The name of the column.
-        advice: The end of the message.
+        advice: The text at the end of the message.
     """
     has = ', '.join(map(repr, columns)) or 'none'
     near = did_you_mean(column, map(str, columns))
-    require(column in columns, key, column, f'is not a column of {name}; the columns are {has}{near}{advice}')
+    require(column in columns, key, column, f'is not a column of {name}; its columns are {has}{near}{advice}')
 
 
 def is_missing(cell: Any) -> bool:
@@ -94,7 +94,7 @@ def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Locate, str]:
 
 
 def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
-    """Returns the keys of all objects, and the cells of each line by line number; missing keys become None."""
+    """Returns the keys of all objects, and the cells of each line by line number. Missing keys become None."""
     objects: dict[int, dict[str, Any]] = {}
     for number, line in read_lines(path):
         if line.strip():
@@ -170,7 +170,7 @@ def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str
     Args:
         columns: The columns, of equal length.
         separator: The separator of cells.
-        own_columns: The user's columns, whose floats keep all digits. Floats in other columns have 9 significant
+        own_columns: The user's columns. Their floats keep all digits; floats in other columns have 9 significant
             digits.
     """
     text = io.StringIO()
@@ -190,7 +190,7 @@ def _format(cell: Any, is_exact: bool = True) -> str:
 
 
 def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = ()) -> None:
-    """Writes a table to a file, in the format of its suffix, which must be in WRITTEN.
+    """Writes a table to a file. The suffix, which must be in WRITTEN, determines the format.
 
     Args:
         path: The file.

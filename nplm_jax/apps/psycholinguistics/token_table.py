@@ -1,8 +1,8 @@
-"""Tokens of stimuli, and corrected probabilities of words that consist of subwords.
+"""Tokenizes stimuli, and corrects the probabilities of words that consist of subwords.
 
 Tokens of lossless tokenizers do not mark the end of a word, so the probabilities of words need a correction.
 
-Dims: T tokens of all items, W words, G groups of tokens.
+Dims: T tokens in all items, W words, G groups of tokens.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from nplm_jax.utils.errors import BadInput
 
 
 class TokenTable(NamedTuple):
-    """The tokens of all items of an experiment.
+    """The tokens of all items in an experiment.
 
     Attributes:
         tokens_T: The tokens.
         ids_T: The token ids, int32.
-        words_T: The row of each token's word.
+        words_T: The row of the word to which each token belongs.
         is_head_T: Whether each token belongs to the word without its punctuation; True for all tokens of a word that is
             only punctuation.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
-        lines: The slice of tokens of each item.
+        lines: The slice of tokens that belongs to each item.
         joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
         joins_after_W: Whether each word precedes the next word without a space.
     """
@@ -68,7 +68,7 @@ class TokenTable(NamedTuple):
         """
         strings = list(stimuli.words)
         joins_before, joins_after = [False] * len(strings), [False] * len(strings)
-        if tokenizer.is_lossless:  # the tokens of a word include the space before it
+        if tokenizer.is_lossless:  # the tokens of a word include the preceding space
             joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli.words_by_item, before)
             bare = {row for row, joins in enumerate(joins_before) if joins}
             bare |= set() if before else {rows.start for rows in stimuli.items}
@@ -109,7 +109,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
-        punctuation: `attached` if only whitespace ends a word, `word` if punctuation also ends a word.
+        punctuation: `attached` if only whitespace ends a word; `word` if punctuation also ends a word.
 
     Returns:
         Four arrays of ids: the tokens that begin with whitespace, and all other tokens; the tokens that end the
@@ -136,8 +136,8 @@ def correct(
 
     The first word of an item has no preceding space, so the divisor is 1 - P(B | c). If words are measured without
     their punctuation, punctuation also ends a word, and the divisor for a word that follows punctuation is
-    P(neither whitespace nor punctuation | c). The probabilities of all words with the same type of beginning therefore
-    sum to one. If no space separates two words, there is no correction at their boundary.
+    P(neither whitespace nor punctuation | c). With this correction, the probabilities of all words with the same type
+    of beginning sum to one. If no space separates two words, there is no correction at their boundary.
 
     Args:
         lines: The statistics of each item, with the groups of `find_groups`.

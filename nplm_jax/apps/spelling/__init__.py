@@ -1,3 +1,3 @@
-"""Spelling models of out-of-vocabulary words."""
+"""Spelling models for out-of-vocabulary words."""
 
 COMMANDS = {'spell': ('command', 'train the spelling model that score --open and generate --open require')}

@@ -6,15 +6,15 @@
     nplm generate runs/NAME --open
 
 The spelling model is a small window network with the paper's architecture. It is trained on the characters of the
-training words outside the run's vocabulary, which takes a minute or less, and saved in runs/NAME/spelling. Run the same
+training words outside the run's vocabulary, which takes at most a minute, and saved in runs/NAME/spelling. Run the same
 command again to resume interrupted training. --family selects another model.family; modified_kneser_ney trains in a
 second. The probability of an out-of-vocabulary word w is then
 
     P(w | context) = P(<rare> | context) P(spelling of w | w is out of vocabulary),
 
-so every string without whitespace has a positive probability. Prints the bits per character of out-of-vocabulary words
-in the validation and test texts, and some generated words. The end of a word counts as a character. Training progress
-is printed to stderr.
+so every string without whitespace has a positive probability. Prints the bits per character for out-of-vocabulary words
+in the validation and test texts, and some generated words. The end of each word counts as a character. Training
+progress is printed to stderr.
 """
 
 import argparse

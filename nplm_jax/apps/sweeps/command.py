@@ -6,11 +6,11 @@
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
 Trains one run for every combination of the values in KEY=VALUE,VALUE,..., each in its own folder. Without KEY=VALUE
-arguments, trains every point that sweep() in the config file yields. If several configs are given, trains and compares
-them. --vectorize trains points together if they differ only in seed, learning rate or decay. --launcher=local runs the
-points as processes on this machine, and --launcher=slurm runs them as SLURM jobs. --jobs limits the number of
-concurrent points. Run the same command again to resume a stopped sweep. Prints a table of perplexities, in which the
-run with the best validation perplexity is marked.
+arguments, trains every point that sweep() in the config file yields. If several configs are given, the command trains
+and compares all of them. --vectorize trains points together if they differ only in seed, learning rate or decay.
+--launcher=local runs the points as processes on this machine, and --launcher=slurm runs them as SLURM jobs. --jobs
+limits the number of concurrent points. Run the same command again to resume a stopped sweep. Prints a table of
+perplexities, which marks the run with the best validation perplexity.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Extension of `launch.py` for sweeps, searches and jobs. JAX is imported only when the extension runs."""
+"""Extends `launch.py` with sweeps, searches and jobs. JAX is imported only when the extension runs."""
 
 import re
 import types

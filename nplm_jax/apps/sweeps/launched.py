@@ -1,4 +1,4 @@
-"""Execution of the sweeps, searches and jobs that the flags select."""
+"""Executes the sweeps, searches and jobs that the flags select."""
 
 import importlib.util
 import os
@@ -20,11 +20,11 @@ def run(launch: Launch) -> None:
 
     Raises:
         BadInput: A point, the search space or the folder is invalid.
-        Resumable: The job of a single run, or the processes of a search, ended without a result.
+        Resumable: The job of a single run or the processes of a search ended without a result.
     """
     points, impossible = find_points(launch)
     for point in points if asked.is_sweep() else []:
-        workdir.check_path(launch.folder / point.name)  # before the first point trains
+        workdir.check_path(launch.folder / point.name)  # before training starts
     for name, reason in impossible.items():
         print(f'{name}: the point is skipped, because it is impossible ({reason})', file=sys.stderr, flush=True)
     if PRINT_CONFIG.value:
@@ -44,7 +44,7 @@ def run(launch: Launch) -> None:
 
 
 def find_points(launch: Launch) -> Points:
-    """Returns the points that the flags select, or the single run as a point if they select no sweep."""
+    """Returns the points that the flags select. If the flags select no sweep, the single run is the only point."""
     if asked.CONFIGS.value:
         return Points(sweep_points.config_points(asked.CONFIGS.value.split(';'), launch.overrides), {})
     if asked.SWEEP.value:
@@ -73,7 +73,7 @@ def run_search(launch: Launch) -> str:
     searching = search.Search(space, launch.folder, url, asked.SEARCH.value, words, PROCESS_ID.value)
     if not asked.LAUNCHER.value:
         return searching.run()
-    if asked.STORAGE.value:  # passed in the environment, because a command line would show the password
+    if asked.STORAGE.value:  # passed in the environment, because the password would be visible in a command line
         os.environ['NPLM_STORAGE'] = asked.STORAGE.value
     options = launchers.parse_slurm_options(asked.SLURM.value)
     return searching.run_jobs(asked.JOBS.value or 1, asked.LAUNCHER.value, options, launch.scheduler_flags)

@@ -1,4 +1,4 @@
-"""Submission of jobs to SLURM or to this machine with submitit. Each process of a job runs an ordinary command line.
+"""Submits jobs to SLURM or to this machine with submitit. Each process of a job runs an ordinary command line.
 
 A job that is preempted, requeued or out of time saves its state and resumes when SLURM restarts it.
 """
@@ -23,7 +23,7 @@ from nplm_jax.utils.names import did_you_mean
 _INTEGERS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
 _STRINGS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
 _DEFAULTS = {'time': 1440, 'nodes': 1, 'signal_delay_s': 90}  # time in minutes
-_DEVICES = 'CUDA_VISIBLE_DEVICES'  # submitit clears it for jobs on this machine
+_DEVICES = 'CUDA_VISIBLE_DEVICES'  # cleared by submitit for jobs on this machine
 _UNLIMITED = 10**6  # time limit of jobs on this machine (minutes), and maximum number of timeouts of a SLURM job
 
 
@@ -42,7 +42,7 @@ class Job(NamedTuple):
 
 
 class _Process:
-    """A process of a job. submitit calls the object in the job, and `checkpoint` shortly before the time limit."""
+    """A process of a job. submitit calls this object in the job, and its `checkpoint` shortly before the time limit."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
@@ -101,11 +101,11 @@ def run(
     Args:
         jobs: The jobs.
         launcher: 'slurm', or 'local' for processes on this machine.
-        logs: A folder used only for the output of the jobs and submitit's files.
+        logs: A folder that contains only the output of the jobs and the files of submitit.
         finished: A function that returns whether the run in a folder has a result.
         options: The options of SLURM jobs.
-        processes: The number of processes of each job, which train one model together.
-        max_running: The maximum number of concurrent jobs; None for all on SLURM and one on this machine.
+        processes: The number of processes in each job. Together, they train one model.
+        max_running: The maximum number of concurrent jobs; None for no limit on SLURM and for 1 on this machine.
 
     Returns:
         The names of the jobs that ended without a result.
@@ -116,8 +116,8 @@ def run(
     is_local = launcher == 'local'
     executor = _executor(launcher, logs, options, processes)
     queue = {} if is_local else _read_queue()
-    if queue is None:  # the queue may contain jobs from an earlier start
-        problem = 'squeue does not respond, so jobs could be submitted twice; try again later'
+    if queue is None:  # the queue may contain jobs from an earlier command
+        problem = 'squeue does not respond, so jobs might be submitted twice; try again later'
         raise BadInput('--launcher', problem, value=launcher)
     max_running = max_running or (1 if is_local else len(jobs))
     poll_seconds, waiting, running, failed = 0.3 if is_local else 2.0, list(jobs), dict[Job, Any](), list[str]()
@@ -152,7 +152,7 @@ def run(
 
 
 def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> Any:
-    """Returns an executor of submitit; raises BadInput if submitit or SLURM is missing."""
+    """Returns a submitit executor; raises BadInput if submitit or SLURM is missing."""
     try:
         import submitit
     except ImportError:
@@ -180,7 +180,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
 
 
 def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str | None) -> Any:
-    """Submits a job unless it already has an id. Returns submitit's job. Raises BadInput if SLURM rejects the job."""
+    """Submits a job unless it already has an id, and returns the submitit job. Raises BadInput if SLURM rejects it."""
     import cloudpickle
     import submitit
 

@@ -1,4 +1,4 @@
-"""Hyperparameter search with Optuna. Each trial is a run in its own folder, and a database records the trials."""
+"""Searches for hyperparameters with Optuna. Each trial is a run in its own folder, and a database records them."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ class _Lost(BaseException):
 class Report:
     """Callback that reports each validation of a run to the run's trial and decides whether to prune the trial.
 
-    Trials are compared at the same number of validations, because numbers of updates are not comparable between batch
+    Trials are compared after the same number of validations, because update counts are not comparable between batch
     sizes.
 
     Attributes:
@@ -68,7 +68,7 @@ class Search:
         space: The search space.
         folder: The folder of the search, with a subfolder for each trial.
         url: The URL of the database.
-        num_trials: The number of complete or pruned trials after which no new trial is started.
+        num_trials: The number of complete or pruned trials after which no new trial starts.
         words: The command line of the config: launch.py, --config and the keys set by flags.
         worker: The index of this process among the processes of the search; None if unknown.
     """
@@ -84,8 +84,8 @@ class Search:
         """Runs the missing trials one after another, and returns the table of `search_report.write`.
 
         Raises:
-            BadInput: The database is unusable or contains another study, the folder has trials of another study, or the
-                text is unreadable.
+            BadInput: The database cannot be used or contains another study, the folder contains trials of another
+                study, or the text cannot be read.
             Resumable: The database stopped responding.
             training.train.Interrupted: A signal arrived. The same command continues the trial.
         """
@@ -165,7 +165,7 @@ class Search:
     def _finish(self, study: optuna.Study) -> None:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
-        if num_finished(study) < self.num_trials:  # a missing text ends the search instead of failing every trial
+        if num_finished(study) < self.num_trials:  # a missing text ends the search rather than every trial
             digest = run_inputs.text_digest(corpus.data)
             if study.user_attrs.get('text', digest) != digest:
                 run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
@@ -210,7 +210,7 @@ class Search:
             results = _run(point.settings, folder, command, shared, report)
         except (Pruned, NonFiniteError, BadInput) as error:
             if isinstance(error, BadInput) and point and error.key not in point.overrides:
-                raise  # unrelated to the point; another start may succeed
+                raise  # unrelated to the point, so another attempt may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
             advice = f'; to complete its training, run: {command}' if verdict == 'pruned' else ''
@@ -227,7 +227,7 @@ class Search:
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run`, and waits while a suspended process that lost the trial still locks the folder."""
+    """Calls `experiment.run`, and waits while a suspended process that has lost the trial still locks the folder."""
     while True:
         try:
             return experiment.run(settings, folder, *rest)
@@ -237,7 +237,7 @@ def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]
 
 
 def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> None:
-    """Requeues a trial abandoned by its process; see `search_storage.retry`."""
+    """Requeues a trial that its process has abandoned; see `search_storage.retry`."""
     if study.get_trials(deepcopy=False)[number].state == TrialState.RUNNING:
         study.tell(number, state=TrialState.FAIL)
     trial = study.get_trials()[number]

@@ -1,4 +1,4 @@
-"""Report of a search: the table of its trials, figures and the command line of the best trial."""
+"""Reports the results of a search: a table of trials, figures and the command line of the best trial."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ def trial_name(trial: FrozenTrial) -> str:
 def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
     """Writes table.md, and the figures importance.png and slices.png.
 
-    Figures are drawn only for two or more complete trials on the same words.
+    Figures are drawn only if two or more complete trials predict the same words.
 
     Args:
         study: The study.
@@ -32,8 +32,8 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         command_of: A function that returns the command line that trains a point.
 
     Returns:
-        The table, best trial first, the paths of the figures, and the command line of the best trial. If the trials are
-        on different words, the figures and the command line are omitted.
+        The table (best trial first), the paths of the figures, and the command line of the best trial. If the trials
+        predict different words, the figures and the command line are omitted.
     """
     finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
     finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, null_to_inf(trial.value)))

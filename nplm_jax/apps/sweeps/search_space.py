@@ -1,4 +1,4 @@
-"""Hyperparameter search spaces: `search(trial)` in a config file, and the identity of a search."""
+"""Defines hyperparameter search spaces, from `search(trial)` in a config file, and the identity of a search."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from nplm_jax.runs import experiment
 from nplm_jax.runs.experiment import Config
 from nplm_jax.utils.errors import BadInput, require
 
-_OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys that a study does not record
+_OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys not recorded in a study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Space:
 
     Attributes:
         path: The config file.
-        search: The file's `search(trial)`, which returns a point: a dictionary of flattened keys.
+        search: The function `search(trial)` in the file, which returns a point: a dictionary of flattened keys.
         config: The config that the points modify.
     """
 
@@ -98,11 +98,11 @@ def load(path: str, config: Config) -> Space:
 
 
 def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    """Raises BadInput if a study belongs to another config or search space."""
+    """Raises BadInput if a study was created with a different config or search space."""
     there, now = recorded['config'], identity['config']
     keys = sorted(key for key in there.keys() | now.keys() if there.get(key) != now.get(key))
     different = [f'{key} is {there.get(key)!r} in the database and {now.get(key)!r} now' for key in keys]
     if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
-    problem = f'the database contains another study named {name} ({"; ".join(different)})'
-    require(not different, '--storage', ..., f'{problem}; give another database or another --config.name')
+    problem = f'the database contains a different study named {name} ({"; ".join(different)})'
+    require(not different, '--storage', ..., f'{problem}; choose another database or another --config.name')

@@ -1,4 +1,4 @@
-"""Database of a search: its URL, which may contain a password, and its Optuna storage."""
+"""Opens the database of a search, given by a URL that may contain a password, as an Optuna storage."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
 ENVIRONMENT = 'NPLM_STORAGE'  # environment variable with the URL; --storage takes precedence
-HEARTBEAT = 60  # seconds; a trial is retried if its process sends no heartbeat for twice this time
+HEARTBEAT = 60  # seconds between heartbeats; a trial is retried if its process sends none for twice this time
 MAX_RETRIES = 3  # maximum number of retries of a trial
 _TIMEOUT = 10  # connection timeout (seconds)
 _PLAIN = re.compile(r'[^\s=?#@;]*')
@@ -60,7 +60,7 @@ def is_sqlite(url: str) -> bool:
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
-    """Connects to the database, creates missing tables, and disconnects at the end.
+    """Connects to the database, creates missing tables, and disconnects when the block ends.
 
     Args:
         url: The URL, from `find_url`.
@@ -69,7 +69,8 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
         The storage.
 
     Raises:
-        BadInput: The driver is not installed, or the database is missing, does not respond or is not Optuna's.
+        BadInput: The driver is not installed, or the database is missing, does not respond or was not created by
+            Optuna.
         Resumable: The database stopped responding.
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}

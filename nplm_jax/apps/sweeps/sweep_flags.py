@@ -1,4 +1,4 @@
-"""Flags of sweeps, searches and jobs. This module does not import JAX."""
+"""Defines the flags for sweeps, searches and jobs. This module does not import JAX."""
 
 from absl import flags
 
@@ -7,7 +7,7 @@ CONFIGS = flags.DEFINE_string(
 )
 SWEEP = flags.DEFINE_boolean('sweep', False, "Train every point that the config file's sweep() yields.")
 GRID = flags.DEFINE_multi_string(
-    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...; repeat the flag for other keys.'
+    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...; repeat the flag for additional keys.'
 )
 VECTORIZE = flags.DEFINE_boolean(
     'vectorize',

@@ -1,4 +1,4 @@
-"""Points of a sweep: configs with changed keys, from `sweep()` or a grid."""
+"""Creates the points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep, next to the folders of points
+RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files in the folder of a sweep
 
 
 class Point(NamedTuple):
@@ -27,8 +27,8 @@ class Point(NamedTuple):
     Attributes:
         name: The name of the run and of its folder.
         settings: The settings of the run.
-        overrides: The values that differ from the sweep's config, by flattened key.
-        file: The value of --config for this point; '' if it is the sweep's value.
+        overrides: The values that differ from those in the config of the sweep, by flattened key.
+        file: The value of --config for this point; '' if it is the same as for the sweep.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: The reason why each of the other points is invalid, by name.
+        impossible: The reason why each invalid point is invalid, by point name.
     """
 
     possible: list[Point]
@@ -50,7 +50,7 @@ class Points(NamedTuple):
 
 
 def load_points(path: str, config: Config) -> Points:
-    """Returns a checked point for each point that `sweep()` in a config file yields, applied to `config`.
+    """Applies the points that `sweep()` in a config file yields to `config`, and returns the checked points.
 
     Args:
         path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
@@ -77,7 +77,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
 
     Args:
         files: The configs of --configs.
-        overrides: The keys set by flags, for each config.
+        overrides: The keys that flags set for each config.
 
     Raises:
         BadInput: A config does not exist or lacks one of the keys, or two configs have the same name.
@@ -96,7 +96,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
 
 
 def grid_points(axes: Sequence[str], config: Config) -> Points:
-    """Returns a checked point for each combination of values, applied to `config`.
+    """Applies each combination of values to `config`, and returns the checked points.
 
     Args:
         axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
@@ -110,7 +110,7 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must have the form KEY=VALUE,VALUE,..., such as model.m=10,30')
-        require(key not in values, '--grid', axis, 'the key must not be given twice')
+        require(key not in values, '--grid', axis, 'each key must be given only once')
         advice = 'names a component, but a grid can only vary keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)
@@ -186,7 +186,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
 
 
 def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
-    """Returns the value of --config and the overridden keys for a job that runs a point.
+    """Returns the value of --config and the overridden keys for the job that runs a point.
 
     Args:
         file: The sweep's value of --config.

@@ -1,4 +1,4 @@
-"""Training of the points of a sweep, and the table of their perplexities."""
+"""Trains the points of a sweep and writes a table of their perplexities."""
 
 import csv
 import io
@@ -27,14 +27,14 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks the points that an earlier command started, before any point runs.
+    """Checks, before any point runs, the points that an earlier command started.
 
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
 
     Raises:
-        BadInput: The folder of a point belongs to another config, or its text or a file of its model has changed.
+        BadInput: The folder of a point belongs to another config, or the text or a model file of a point has changed.
     """
     shared: dict[CorpusSettings, SharedCorpus] = {}
     for point in points:
@@ -55,12 +55,12 @@ def run(
 ) -> str:
     """Runs the points one after another, each in its own folder, and skips finished points.
 
-    If a point diverges or has too little text, the table marks it and the sweep continues.
+    If a point diverges or has too little text, it is marked in the table and the sweep continues.
 
     Args:
         points: The points of the sweep.
         folder: The folder of the sweep.
-        command: The command line, for the results.
+        command: The command line, which is recorded in the results.
         vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
         failures: The state of each additional point that cannot run, by name; see `write_table`.
 
@@ -98,7 +98,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             not among `points` are included, with states such as `impossible`.
 
     Returns:
-        The table and the path of the figure. If all points use the same words, the table marks the point with the
+        The table and the path of the figure. If all points predict the same words, the table marks the point with the
         lowest validation perplexity and names its folder.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Vectorized training: a single compiled program for runs whose parameters have the same shapes."""
+"""Vectorized training, which uses a single compiled program for runs whose parameters have the same shapes."""
 
 import contextlib
 import signal
@@ -26,7 +26,7 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
 
     Returns:
         Groups of indices into `all_settings`, ordered by their first index. Each run on several devices and each
-        count-based model is the only member of its group.
+        count-based model forms a group of its own.
     """
     members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):
@@ -37,7 +37,7 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
 
 
 def _common(settings: Settings) -> Any:
-    """Returns the settings that must be equal for networks to train together."""
+    """Returns the settings that must be equal for networks to be trained together."""
     may_differ = {'seed', 'name', *(f'optimizer.{field}' for field in settings.optimizer.traced)}
     values = config_lib.to_flat(settings).items()
     kept = tuple((k, v) for k, v in values if k not in may_differ and not k.startswith('paper.'))
@@ -56,10 +56,10 @@ def run_many(
         notes: See `run`.
 
     Returns:
-        The result of `run` for each run, or the BadInput or NonFiniteError that ended it.
+        For each run, the result of `run`, or the BadInput or NonFiniteError that ended the run.
 
     Raises:
-        training.train.Interrupted: SIGINT or SIGTERM arrived during training, and all runs are saved.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training. All runs are saved.
     """
     if len(all_settings) == 1:
         try:
