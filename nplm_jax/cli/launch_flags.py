@@ -47,7 +47,7 @@ HEARTBEAT = flags.DEFINE_integer(
 
 
 class Extension(Protocol):
-    """An extension of `launch.py` by an app. It defines flags, checks them, and may replace the single run.
+    """An extension of `launch.py` that an app provides. It defines and checks flags, and may replace the single run.
 
     Attributes:
         flags: The module that defines the flags.

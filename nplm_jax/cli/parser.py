@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
             self.add_plugins()
 
     def add_plugins(self) -> None:
-        """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
+        """Adds --plugins; `parse_args` allows plug-ins from the modules that the flag names."""
         what = 'modules that may be imported for the plug-ins of the runs, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_context(self, unit: str = 'item') -> None:
-        """Adds --context, the words before each item of a table; `unit` is the name of an item in the help."""
+        """Adds --context, the words before each item in a table; the help text calls an item `unit`."""
         context = (
             f'text that precedes each {unit} and is not scored; may be empty; default: <p> if the corpus of the runs '
             'has paragraph marks, as in `nplm score`'

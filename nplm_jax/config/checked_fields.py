@@ -21,7 +21,7 @@ class Options(dict[str, Any]):
     """The options of a function plug-in, by name. Instances are hashable, like config sections.
 
     Attributes:
-        function: The function; None if the user did not name its module, which is then not imported.
+        function: The function; None if its module is not imported because the user did not name the module.
     """
 
     def __init__(self, values: Iterable[Any] | Mapping[str, Any] = (), function: Any = None) -> None:

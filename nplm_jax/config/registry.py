@@ -58,7 +58,7 @@ NGRAM_MODELS = {
 KINDS = {  # by the key that chooses the component; its other keys are in the same section
     'model.family': Kind(
         'nplm',
-        'network, or count-based model (maximum_likelihood and all after it)',
+        'network, or count-based model (maximum_likelihood and all names after it)',
         'nplm_jax.models.body:Body',
         NETWORKS | NGRAM_MODELS,
     ),

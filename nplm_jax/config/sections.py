@@ -37,7 +37,7 @@ Name = Annotated[
 
 
 def _counts_words(corpus: Any, settings: Any) -> bool:
-    """Returns whether the vocabulary comes from counts of the corpus rather than from the tokenizer."""
+    """Returns whether the vocabulary comes from word counts in the corpus rather than from the tokenizer."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.min_count' in corpus.tokenizer.others
     return type(corpus.tokenizer).tokens is base_class('corpus.tokens').tokens
@@ -85,8 +85,8 @@ class CorpusSettings:
         'how the text is divided into paragraphs. For text and ap_news: blank_lines | lines (each line is a paragraph, '
         'as in a file with one sentence per line) | auto (lines if the text has no blank lines and its lines are '
         'clearly sentences, otherwise blank_lines). For wikitext2 and wikitext103: auto (<text> before each article, '
-        'and <p> before each non-blank line) | eos (<p> after each line, including blank lines, like the <eos> of '
-        'published perplexities)',
+        'and <p> before each non-blank line) | eos (<p> after each line, including blank lines, as with <eos> in '
+        'published results)',
         _has_paragraphs,
     )
     context: Literal['auto', 'stream', 'line'] = key(
@@ -107,8 +107,8 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the figures in '
-        'the paper are consistent with all',
+        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the numbers in '
+        'the paper are consistent with the value all',
         _counts_words,
     )
     train: SplitSize = key(

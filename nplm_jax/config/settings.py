@@ -1,7 +1,7 @@
-"""Run settings: conversion between configs and the dataclasses of sections and components.
+"""Defines the settings of a run, and converts between configs and the dataclasses of sections and components.
 
-By default, a run trains the best network with the paper's architecture that needs about ten minutes for Brown on 2 CPU
-cores.
+By default, a run trains the best network with the paper's architecture that can be trained on Brown in about ten
+minutes on 2 CPU cores.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ def settle(
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
         given: The keys that the user changed; by default, the keys of `changes`. The run must have all of these keys.
-            Other keys that it does not have are dropped.
+            Other keys that the run does not have are dropped.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:
