@@ -1,4 +1,4 @@
-"""Figures of runs, sweeps and hyperparameter searches, as PNG files."""
+"""Draws figures of runs, sweeps and hyperparameter searches as PNG files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     best, valid = min(points, key=_perplexity)
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
     best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
-    title = best_point if comparable else 'Perplexities of different words'
+    title = best_point if comparable else 'Perplexities on different words'
     figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
     save_figure(figure, path)

@@ -36,7 +36,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
 
     Args:
         path: The file to write.
-        files: The files to pack, by the name of their member.
+        files: The files to pack, by member name.
 
     Raises:
         OSError: Writing failed; an existing file at `path` is unchanged.

@@ -1,4 +1,4 @@
-"""Choice of the precision of matrix products, measured once per process and recorded at the start of each run."""
+"""Chooses the precision of matrix products once per process. Each run records the choice when it starts."""
 
 import functools
 import time
@@ -26,10 +26,10 @@ def native_precision(platform: str | None = None) -> Precision:
 
 @functools.cache
 def measure(clock: Callable[[], float] = time.process_time) -> Precision:
-    """Returns bfloat16 if its products are faster by a factor of more than `MARGIN`, and float32 otherwise.
+    """Returns bfloat16 if bfloat16 products are faster by a factor of more than `MARGIN`, and float32 otherwise.
 
     Args:
-        clock: A function that returns the time in seconds. The default is processor time, because wall time depends on
+        clock: A function that returns the time in seconds. The default is CPU time, because wall time depends on
             other processes and would make the choice nondeterministic.
     """
     products = {precision: _product(precision) for precision in _PRECISIONS}

@@ -37,7 +37,7 @@ def make_program(
 
 
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
-    """Returns the parameters whose rows are divided over devices, with their padding values; see `MeshSharding`.
+    """Returns the parameters whose rows are divided across devices, with their padding values; see `MeshSharding`.
 
     C is excluded, even with weight tying, because every device reads arbitrary rows of C.
     """

@@ -118,7 +118,7 @@ class RemoteModel(LanguageModel):
         return self._model.next_word(contexts_BxN)
 
     def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-        """See the function `map_lines`. Divides the lines into chunks by their number of words."""
+        """See the function `map_lines`. Divides the lines into chunks by word count."""
         lengths = np.array([len(line) for line in lists[0]], int)
         numbers = (np.cumsum(lengths) - lengths) // _CHUNK_SIZE  # the chunk in which each line begins
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
@@ -141,7 +141,7 @@ class RemoteModel(LanguageModel):
 
     @contextlib.contextmanager
     def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
-        """Yields the result files of the chunks, and reuses results of an earlier process that was interrupted.
+        """Yields the result files of the chunks, and reuses results from an earlier, interrupted process.
 
         The files are removed at the end of the block, unless the block raises an exception.
         """
