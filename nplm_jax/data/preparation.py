@@ -1,6 +1,7 @@
 """Tokenization of texts into one stream of words, in parallel for large texts.
 
-Some tokenizers learn from the text, for example to find proper nouns. They read the text once before it is tokenized.
+Some tokenizers learn from the text, for example to find proper nouns. These tokenizers read the text once before they
+tokenize it.
 """
 
 import collections
@@ -27,7 +28,7 @@ from nplm_jax.executors.jobs import Job
 from nplm_jax.utils.packages import package_digest
 from nplm_jax.utils.progress import progress_bar
 
-MIN_CACHED_BYTES = 2**24  # larger texts are tokenized in parallel and cached
+MIN_CACHED_BYTES = 2**24  # texts above this size are tokenized in parallel and cached
 _CODE = package_digest('data', 'config', 'utils')  # computed at import, because the files may be edited later
 COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`

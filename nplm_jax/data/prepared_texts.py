@@ -1,4 +1,4 @@
-"""Cache of large tokenized texts, with memory-mapped arrays.
+"""Caches large tokenized texts as memory-mapped arrays.
 
 Each text has a folder with the following files:
 
@@ -6,7 +6,7 @@ Each text has a folder with the following files:
 - `type_ids-*.i32`: The index in `types.txt` of each word of the text, int32. The name of the file depends on the code
   and on the sizes and times of the source files.
 - `tokens-*.i32`: The id of each word of the text in a vocabulary, int32.
-- `manifest.json`: The inputs. It is written when the first two files are complete.
+- `manifest.json`: The inputs. This file is written when the first two files are complete.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks a folder within the block, which may remove the folder. First creates it and waits for other processes.
+    """Creates a folder and locks it within the block, which may remove the folder. Waits for other processes.
 
     If the process dies, the operating system releases the lock.
 
@@ -191,7 +191,7 @@ def _lock(folder: pathlib.Path, retries: int = _RETRIES) -> contextlib.AbstractC
         except Timeout:
             print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
             return lock.acquire()
-    except (FileNotFoundError, FileExistsError):  # usually, another process has just removed the folder
+    except (FileNotFoundError, FileExistsError):  # usually because another process has just removed the folder
         if not retries:
             raise
         return _lock(folder, retries - 1)

@@ -1,4 +1,4 @@
-"""Checks of texts for missing words, unknown words, missing whitespace and one sentence per line."""
+"""Checks texts for missing words, unknown words and missing whitespace, and detects one sentence per line."""
 
 import re
 import statistics
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.text_files import TextSource
 
 MAX_OOV = 0.05  # share of unknown words above which comparing perplexities is unreliable
-MIN_LINES = 10  # minimum number of lines to detect that each is a paragraph
+MIN_LINES = 10  # minimum number of lines for detecting that each line is a paragraph
 
 _CONSEQUENCE = (
     'they are scored as one word, so compare the result only with models that have the same vocabulary; check that '

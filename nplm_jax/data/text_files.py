@@ -1,4 +1,4 @@
-"""Find text files and read them in chunks of about a million characters.
+"""Finds text files and reads them in chunks of about a million characters.
 
 Each row of a .jsonl file (one JSON object per line), .parquet file or .arrow file (in folders saved by Hugging Face's
 `datasets`) is a text. Any other file, such as .txt, is one UTF-8 text. Text and .jsonl files may be compressed (.gz,
@@ -158,7 +158,7 @@ def read_chunks(
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words of a text, separated by ASCII whitespace."""
+    """Returns the number of words in a text. Words are separated by ASCII whitespace."""
     return len(text.encode().split())
 
 

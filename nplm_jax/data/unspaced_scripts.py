@@ -1,4 +1,4 @@
-"""Whitespace handling for scripts without spaces between words.
+"""Handles whitespace in scripts without spaces between words.
 
 Texts in Chinese, Japanese, Thai, Lao, Khmer and some other languages have no spaces between words unless they have been
 segmented. User texts are joined or left segmented to match the training text. The vocabulary's counts show whether the

@@ -16,7 +16,7 @@ from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.ngram.scratch import blocks
 
 Values = Any  # a float64 array or a quantization.QuantizedArray, which supports the same indexing
-_WORDS = 2**20  # words scored at once
+_WORDS = 2**20  # number of words scored at once
 
 
 @dataclasses.dataclass(eq=False, repr=False)

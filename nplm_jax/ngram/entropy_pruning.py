@@ -5,7 +5,7 @@ the original and the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
 
-where h' is h without its oldest word and v runs over the words after h. exp(D) - 1 is the relative change in
+where h' is h without its oldest word and v ranges over the words after h. exp(D) - 1 is the relative change in
 perplexity.
 
 References:
@@ -38,8 +38,8 @@ def prune(
     """Removes the n-grams whose removal increases the perplexity by less than a threshold.
 
     Each n-gram is evaluated as if it were the only one removed. Higher orders are pruned first. An n-gram is kept if it
-    is a prefix or suffix of a longer kept n-gram. The sum of the probabilities after a context remains the same:
-    one, up to the rounding of the numbers in a file.
+    is a prefix or suffix of a longer kept n-gram. The sum of the probabilities after a context remains one, up to the
+    rounding of numbers in a file.
 
     Args:
         model: A model whose probabilities sum to one.
@@ -55,7 +55,7 @@ def prune(
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
     for k in range(2, model.n + 1):
         suffixes.append(suffix_nodes(table, k, suffixes[-1], scratch))
-    excesses: list[np.ndarray] = []  # by which the probabilities after each context exceed one, highest order first
+    excesses: list[np.ndarray] = []  # the excess over one of the probabilities after each context, highest order first
     is_kept = [np.ones(table.size(1), bool), *(np.zeros(table.size(k), bool) for k in range(2, model.n + 1))]
     for k in range(model.n, 1, -1):
         writer = scratch.writer(np.float64)
@@ -83,7 +83,7 @@ def prune(
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
-    """Computes P(h) for the contexts of orders 2 and above with the model, like SRILM's `ngram -prune`.
+    """Computes P(h) for the contexts of orders 2 and above with the model, as SRILM's `ngram -prune` does.
 
     Counts give better estimates (`kneser_ney.context_probabilities`).
 

@@ -82,7 +82,7 @@ class MaximumLikelihood(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddDelta(BackoffEstimator):
-    """Relative frequencies with a number added to every count."""
+    """Relative frequencies after adding a constant to every count."""
 
     delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'number added to every count')
 

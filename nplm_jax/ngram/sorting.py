@@ -22,7 +22,7 @@ from nplm_jax.data.mapped_arrays import chunks, release
 from nplm_jax.ngram.integers import node_dtype, sort_with_order, stable_order
 from nplm_jax.ngram.scratch import Scratch, blocks
 
-_SAMPLED = 2**20  # bigrams sampled to choose the bounds of the ranges
+_SAMPLED = 2**20  # number of bigrams sampled to choose the bounds of the ranges
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -99,7 +99,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges run at once
+    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:

@@ -132,7 +132,7 @@ class ByteTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):
-    """A tokenizer that cuts a text into characters. Characters that do not occur in the training texts become bytes.
+    """A tokenizer that cuts a text into characters. Characters that are absent from the training texts become bytes.
 
     `rules` contains the known characters with more than one byte.
     """

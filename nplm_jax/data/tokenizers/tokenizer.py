@@ -44,7 +44,7 @@ class TextChunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer(Component, abc.ABC):
-    """The base class of tokenizers, which split a text into tokens and join tokens into a text.
+    """The base class of tokenizers, which split text into tokens and join tokens into text.
 
     A subclass implements `split` and `cut`. All its fields must have defaults; they are saved with each run.
 
@@ -77,7 +77,7 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             tokens: The tokens.
-            clean_up: Whether to return ordinary text. Tokenizing it again may give other tokens.
+            clean_up: Whether to return ordinary text. Tokenizing this text again may give other tokens.
         """
         return ' '.join(tokens)
 

@@ -1,4 +1,4 @@
-"""Serialization of tokenizers in run folders."""
+"""Saves tokenizers to run folders and loads them."""
 
 import dataclasses
 import json

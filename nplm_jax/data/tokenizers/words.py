@@ -47,15 +47,15 @@ class WordTokenizer(Tokenizer):
 
     The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
-    A user's text is tokenized like the corpus and adapted to the vocabulary. If the tokens of the corpus were already
-    separated by spaces, punctuation is split off both ends of a word unless the vocabulary contains the word with its
-    punctuation, like `Mr.` in Brown. Words outside the vocabulary are split at dashes. Contractions are split if the
-    vocabulary contains both parts, such as `do` and `n't`. Apostrophes and quotation marks are rewritten as in the
-    vocabulary. With `corpus.tokens=whitespace`, a user's text is not adapted.
+    A user's text is tokenized in the same way as the corpus and adapted to the vocabulary. If the tokens of the corpus
+    were already separated by spaces, punctuation is split off both ends of a word unless the vocabulary contains the
+    word with its punctuation, such as `Mr.` for Brown. Words outside the vocabulary are split at dashes.
+    Contractions are split if the vocabulary contains both parts, such as `do` and `n't`. Apostrophes and quotation
+    marks are rewritten as in the vocabulary. With `corpus.tokens=whitespace`, a user's text is not adapted.
 
     Attributes:
         lowercase: Whether tokens are in lower case.
-        split_possessive: Whether to split the possessive 's off a word, so dog's becomes dog 's.
+        split_possessive: Whether to split the possessive 's off a word, so that dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
         proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, capitalized words outside
             the vocabulary count as proper nouns, unless the vocabulary contains their lower-case forms.
@@ -145,7 +145,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word. `is_name` states whether the word is a proper noun when it is capitalized."""
+        """Returns the token of a word. `is_name` states whether the word, if capitalized, is a proper noun."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
@@ -240,7 +240,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Returns whether a word is numeric, like 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
+    """Returns whether a word is numeric, such as 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
 
     B52 and five are not numeric. Deviation: the paper (section 4) does not define numeric forms.
     """
@@ -265,7 +265,7 @@ def split_possessive(word: str) -> list[str]:
 def match_quotes(word: str, known: Collection[str]) -> str:
     """Rewrites straight and curly apostrophes and quotation marks as in the vocabulary.
 
-    Only words outside the vocabulary change, and only into words of the vocabulary.
+    Only words outside the vocabulary are rewritten, and only as words in the vocabulary.
     """
     return next((form for form in (word, *(word.translate(table) for table in _QUOTES)) if form in known), word)
 
