@@ -114,7 +114,7 @@ SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:
-    """Builds an array from chunks. The array moves from memory to a file when it exceeds `Scratch.in_memory`."""
+    """A chunk-wise writer of an array. The array moves from memory to a file when it exceeds `Scratch.in_memory`."""
 
     def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
         self._scratch = scratch
