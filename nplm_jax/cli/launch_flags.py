@@ -1,4 +1,4 @@
-"""Flags of `launch.py`, `nplm train` and `nplm sweep`, with checks of their combinations.
+"""Defines the flags of `launch.py`, `nplm train` and `nplm sweep`, and checks their combinations.
 
 This module does not import JAX.
 """

@@ -1,4 +1,4 @@
-"""Validation of config values against types and ranges, and flattening of nested configs."""
+"""Validates config values against types and ranges, and flattens nested configs."""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""Construction of sections and components from flat config values, and lists of their keys."""
+"""Builds sections and components from flat config values, and lists their keys."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Serialization of a run's config.json: all keys, the format version and digests."""
+"""Reads and writes config.json, which contains the keys of a run, the format version and digests."""
 
 import hashlib
 import json

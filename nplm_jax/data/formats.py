@@ -212,7 +212,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Describes the fault of a table cell; '' if the cell is None or valid Unicode text without NUL."""
+    """Describes the fault in a table cell; '' if the cell is None or valid Unicode text without NUL."""
     if text is None:
         return ''
     if not isinstance(text, str):

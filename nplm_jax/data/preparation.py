@@ -1,4 +1,4 @@
-"""Tokenization of texts into one stream of words, in parallel for large texts.
+"""Tokenizes texts into one stream of words, in parallel for large texts.
 
 Some tokenizers learn from the text, for example to find proper nouns. These tokenizers read the text once before they
 tokenize it.

@@ -17,7 +17,7 @@ UNKNOWN = (RARE, '<unk>', '<UNK>')
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Words [start, stop) of a stream."""
+    """The words [start, stop) in a stream."""
 
     start: int
     stop: int

@@ -84,7 +84,7 @@ def describe_written(written: Mapping[str, int]) -> str:
 
 
 def whitespace_share(texts: Iterable[str]) -> float | None:
-    """Returns the share of spaces in a text that has almost none, such as Chinese text; None for other texts."""
+    """Returns the share of spaces in a text with almost no spaces, such as Chinese text; None for other texts."""
     text = ' '.join(' '.join(texts).split())
     share = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or share >= _MIN_WHITESPACE else share

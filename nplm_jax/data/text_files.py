@@ -54,7 +54,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
             except the path itself, are ignored.
 
     Returns:
-        The files, sorted by path. The files of a `datasets` folder are in row order.
+        The files, sorted by path. The files in a `datasets` folder are in row order.
 
     Raises:
         BadInput: There is no such file.

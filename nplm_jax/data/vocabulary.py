@@ -97,7 +97,7 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary of `size` words with a count of one each: RARE, `w1`, `w2` and so on."""
+    """Returns a vocabulary of `size` words, each with a count of one: RARE, `w1`, `w2` and so on."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 

@@ -1,4 +1,4 @@
-"""Normalization of back-off models with given n-gram probabilities.
+"""Normalizes back-off models with given n-gram probabilities.
 
 The back-off weight of a context h is b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)). The
 sums are over the words w that follow h in the table. For p and P, see `nplm_jax.ngram.backoff`.

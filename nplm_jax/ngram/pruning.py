@@ -1,4 +1,4 @@
-"""Pruning of back-off models by count thresholds, and removal of arbitrary n-grams."""
+"""Prunes back-off models by count thresholds, and removes arbitrary n-grams."""
 
 from collections.abc import Sequence
 

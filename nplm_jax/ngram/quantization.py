@@ -1,4 +1,4 @@
-"""Quantization of back-off models.
+"""Quantizes back-off models.
 
 Above order 1, each log p takes one of 256 or 65,536 values per order. The back-off weights are recomputed from these
 values (`normalization`) and stored in 32 bits, so the probabilities still sum to one.

@@ -1,4 +1,4 @@
-"""Conversion between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
+"""Converts between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
 
 Other toolkits read one sentence at a time, with `<s>` before the sentence and `</s>` after it. nplm_jax uses `<p>` for
 both marks, and a stream continues across `<p>`. `<text>`, which begins a text, remains an ordinary word.

@@ -1,4 +1,4 @@
-"""Extraction of all n-grams of a word stream by sorting their start positions, one range at a time.
+"""Extracts all n-grams from a word stream by sorting their start positions, one range at a time.
 
 A window consists of n consecutive words and the word before them. Windows are divided into ranges by the first two of
 their n words, so the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that

@@ -1,4 +1,4 @@
-"""Formatting of results.json as a table with notes. This module does not import JAX."""
+"""Formats results.json as a table with notes. This module does not import JAX."""
 
 import math
 from collections.abc import Mapping

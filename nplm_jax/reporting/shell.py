@@ -1,4 +1,4 @@
-"""Shell integration: suggested command lines and standard streams."""
+"""Shell integration: formats suggested command lines and prepares the standard streams."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Selection of the files of a finished run that belong in a packed model."""
+"""Selects the files of a finished run that belong in a packed model."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Construction of the program and the schedule of a run from its settings."""
+"""Builds the program and the schedule of a run from its settings."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Scoring of long texts by cluster workers. Results do not depend on the number of workers.
+"""Scores long texts on cluster workers. Results do not depend on the number of workers.
 
 A text is divided into chunks of a fixed number of words. Each task reads the file of a chunk, which includes the
 context before the chunk, and writes the results for each line. Each worker process loads the model once, from the

@@ -1,4 +1,4 @@
-"""Handling of SIGINT and SIGTERM, which request a stop during training and raise an exception otherwise.
+"""Handles SIGINT and SIGTERM, which request a stop during training and otherwise raise an exception.
 
 This module does not import JAX, because launch.py catches `Terminated` before JAX is imported.
 """

@@ -1,4 +1,4 @@
-"""Selection of the widest network that can be trained on this machine in a given time."""
+"""Selects the widest network that can be trained on this machine in a given time."""
 
 import dataclasses
 import functools

@@ -111,7 +111,7 @@ class ByteTokenizer(Tokenizer):
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
         """Returns a Hugging Face tokenizer with the same tokens.
 
-        It has no `added_tokens`, because they would also be recognized in ordinary text.
+        The result has no `added_tokens`, because these would also be recognized in ordinary text.
 
         Args:
             ids: The id of each token of the vocabulary.

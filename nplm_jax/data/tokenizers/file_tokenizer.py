@@ -99,7 +99,7 @@ class SentencePiece:
 class FileTokenizer(Tokenizer):
     """A tokenizer that cuts whole paragraphs into the tokens of a file; `corpus.tokens` is the path of the file.
 
-    The vocabulary contains all tokens of the file with the same spelling. <rare> replaces the token for unknown text,
+    The vocabulary contains all tokens in the file, with the same spelling. <rare> replaces the token for unknown text,
     and <p> and <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
 
     Attributes:

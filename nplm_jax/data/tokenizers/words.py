@@ -165,7 +165,7 @@ class WordTokenizer(Tokenizer):
         return all(self._fit_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
     def _split_punctuation(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits punctuation off the ends of a chunk without whitespace, and a contraction into two known parts."""
+        """Splits punctuation off the ends of a chunk without whitespace, and splits contractions into known parts."""
         if self._is_known(chunk, known):
             return [chunk]
         marks = ''.join(filter(is_punctuation, chunk))
