@@ -111,8 +111,8 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
     Args:
         ids_SxL: Token ids, int32.
-        line_end: The id of the line-end token if each line is read separately. It is replaced by the rare-word symbol,
-            which begins the next line. None if the text is read as one stream.
+        line_end: The id of the line-end token if each line is read separately. The token is replaced by the rare-word
+            symbol, which begins the next line. None if the text is read as one stream.
     """
     if line_end is None:
         return ids_SxL, None

@@ -1,4 +1,4 @@
-"""The context of a line that is read independently of the lines before it."""
+"""The context of a line that is read independently of the preceding lines."""
 
 import dataclasses
 from typing import Self

@@ -49,8 +49,8 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
 
     Args:
         key: The config key, for error messages.
-        path: A file, a folder, or a glob pattern if no file has this name. Folders are searched recursively. From a
-            folder saved by `datasets` with several splits, the split `train` is used. Hidden files and symbolic links,
+        path: A file, a folder, or a glob pattern if no file has this name. Folders are searched recursively. If a
+            folder saved by `datasets` has several splits, the split `train` is used. Hidden files and symbolic links,
             except the path itself, are ignored.
 
     Returns:
@@ -193,7 +193,7 @@ def _separate_lines(text: str) -> str:
 
 
 def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, given in blocks of any length, into chunks. An empty text gives one empty chunk."""
+    """Cuts a text, given in blocks of any length, into chunks. An empty text produces one empty chunk."""
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True

@@ -32,8 +32,8 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
     """Returns whether the training text has been segmented, with spaces between words of these scripts.
 
     Args:
-        vocabulary: A vocabulary with counts from the training text. If it contains words, but none in these scripts,
-            the result is True.
+        vocabulary: A vocabulary with counts from the training text. If the vocabulary contains words, but none in these
+            scripts, the result is True.
     """
     spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word

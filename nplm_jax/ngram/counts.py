@@ -108,7 +108,7 @@ class NgramTable:
         return nodes
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
-        """Returns the nodes of the last 0..n-1 words of each context; the rare-word symbol replaces missing words."""
+        """Returns the nodes of the last 0..n-1 words in each context; the rare-word symbol replaces missing words."""
         words_BxN = last_words(check_contexts(contexts_BxN, self.vocabulary_size), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 

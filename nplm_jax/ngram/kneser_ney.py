@@ -89,8 +89,9 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
 
     Args:
         counts: The n-grams of the training words.
-        thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
-            estimated from all n-grams; dropped n-grams then lose all their mass. If empty, all n-grams are kept.
+        thresholds: The count threshold of each order. N-grams whose count does not exceed the threshold are dropped. As
+            in lmplz, the discounts are first estimated from all n-grams; dropped n-grams then lose all their mass. If
+            empty, all n-grams are kept.
         prune_entropy: The maximum relative increase in perplexity from dropping an n-gram, after `thresholds` have been
             applied; 0 keeps all n-grams. See `entropy_pruning.prune`.
 

@@ -44,8 +44,8 @@ def measure(
         model: Any language model.
         data: The corpus.
         settings: The number of words to score in each split.
-        trigram: A function that returns the trigram to mix with the model, or None for no mixture. It is ignored if
-            splits are sampled.
+        trigram: A function that returns the trigram to mix with the model, or None for no mixture. The function is
+            ignored if splits are sampled.
         known: The scores of words that were already scored during training.
 
     Returns:

@@ -57,7 +57,8 @@ def run(
         data: The corpus, which several runs may share, or None to load the corpus of the config.
         should_prune: A function that returns whether to stop the run. It is called after each validation except the
             last.
-        notes: Notes that were printed by earlier runs and are not repeated. The notes of this run are added to the set.
+        notes: Notes already printed by earlier runs, which this run does not repeat. The notes of this run are added to
+            the set.
 
     Returns:
         The content of `results.json`.

@@ -203,8 +203,8 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
     Args:
         run: The folder of a run, or settings.
-        tokenizer: A tokenizer trained on this corpus, or None to create a tokenizer from the settings. It is ignored if
-            `run` is a folder, because the folder contains the tokenizer.
+        tokenizer: A tokenizer trained on this corpus, or None to create a tokenizer from the settings. The tokenizer is
+            ignored if `run` is a folder, because the folder contains the tokenizer.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.

@@ -90,7 +90,8 @@ class RunSession:
 
         Args:
             trained: The result of training; None for a count-based or a finished run.
-            shown: Notes that were printed by earlier runs and are not repeated. The notes of this run are added.
+            shown: Notes already printed by earlier runs, which this run does not repeat. The notes of this run are
+                added.
 
         Returns:
             The content of `results.json` in the first process, and an empty dictionary in other processes.
