@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
-        """Adds --overwrite unless it was added before; it can only be used with a flag in `writers`."""
+        """Adds --overwrite unless it was added before. The flag can be used only with a flag in `writers`."""
         if not self._writers:
             action = self.add_argument('--overwrite', action='store_true', help='replace existing output files')
             self._owned.append((action, self._writers))

@@ -10,10 +10,10 @@ r"""Scores a text word by word and prints the same columns as KenLM's `query`.
 Reads at most 256 MiB of text from stdin. For each line, prints one field `word=id length log10p` per word, separated by
 tabs, followed by the total and the number of words outside the vocabulary (OOV). Unknown words have id 0 and are scored
 as <rare>. `length` is the length of the n-gram that predicts the word; back-off models use the longest n-gram that they
-contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, they also give the
-perplexity per word and the bits per character and per byte, which are comparable between models with different tokens.
---summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets its
-weights. Use `nplm rescore` to re-rank n-best lists.
+contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, these lines also give
+the perplexity per word and the bits per character and per byte, which are comparable between models with different
+tokens. --summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets
+its weights. Use `nplm rescore` to re-rank n-best lists.
 
 RUN may also be an ARPA file, optionally compressed. The scores are identical to KenLM's. As in KenLM, a log10
 probability of -99 is an ordinary value, and <unk> has a log10 probability of -100 if the file lacks it. With --end, the
@@ -143,7 +143,7 @@ def main(flags: argparse.Namespace) -> None:
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[str], list[list[str]], Sequence[Line]]:
-    """Scores the lines of a text, and returns the lines, their words and their scores.
+    """Scores the lines of a text, and returns the lines with their words and scores.
 
     The returned lines lack the spaces that `unspaced_scripts.join` removes. Words that are read as <rare> are listed on
     stderr.
@@ -223,7 +223,7 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:
-    """Prints the probability of each word of a stream except the first, in the format of DavidHerel/sota_lm."""
+    """Prints the probability of each word in a stream except the first, in the format of DavidHerel/sota_lm."""
     log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
     for value in itertools.islice(log10_p, 1, None):
         print(f'{10**value:.7g}')

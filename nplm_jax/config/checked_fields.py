@@ -18,7 +18,7 @@ OPTION_TYPES = (bool, int, float, str)  # types of the keys that a plug-in adds
 
 
 class Options(dict[str, Any]):
-    """The options of a function plug-in, by name. Instances are hashable, like config sections.
+    """The options of a function plug-in, by name. Instances are hashable, as are config sections.
 
     Attributes:
         function: The function; None if its module is not imported because the user did not name the module.

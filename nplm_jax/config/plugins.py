@@ -103,7 +103,7 @@ def flags(modules: Iterable[str]) -> list[str]:
 
 
 def is_allowed(path: str) -> bool:
-    """Returns whether the user named the module of an import path or one of its parent packages."""
+    """Returns whether the user named the module in an import path or one of the module's parent packages."""
     return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 

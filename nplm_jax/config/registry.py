@@ -134,7 +134,7 @@ def component_class(kind: str, name: str) -> type[Any]:
         name: The value of the key.
 
     Raises:
-        BadInput: The name is unknown, or it names a plug-in that cannot be imported or is of another kind.
+        BadInput: The name is unknown, or the plug-in that it names cannot be imported or is of another kind.
     """
     if is_path(name) and KINDS[kind].takes_functions:
         return base_class(kind)

@@ -32,7 +32,7 @@ def _trains(section: Any, settings: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of an experiment, which determine its result.
+    """The settings of an experiment, which determine the result.
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.
@@ -106,7 +106,7 @@ def _dropped(kind: str, former: str, name: str, renew: bool) -> list[str]:
 
 
 def _defaults(kind: str, name: str) -> dict[str, Any]:
-    """Returns the default of each key of a component by the name of its field."""
+    """Returns the default values of a component's keys, by field name."""
     fields = key_fields(component_class(kind, name))
     return {field.name: field.metadata.get(DEFAULT, field.default) for field in fields if KIND not in field.metadata}
 
@@ -132,7 +132,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 def from_record(record: Mapping[str, Any]) -> Settings:
     """Builds the settings from a config.json.
 
-    Plug-ins whose modules the user did not name are not imported; they become `Unknown`. See `require_imported`.
+    Plug-ins whose modules the user did not name are not imported, and become `Unknown`. See `require_imported`.
 
     Raises:
         BadInput: The format version or the digest is wrong, a key is missing or unknown, or a value is out of range.

@@ -190,6 +190,6 @@ def stream_positions(
 
 
 def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
-    """Returns the number of training tokens in the complete updates of an epoch of parallel streams."""
+    """Returns the number of training tokens in all complete updates of an epoch over parallel streams."""
     batch_size = num_streams * bptt_length
     return len(train) // batch_size * batch_size

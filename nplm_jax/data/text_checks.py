@@ -27,7 +27,7 @@ _ADVICE = {  # keyed by the result of `limiting_key`
     'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
     'min_count': 'a lower corpus.min_count leaves fewer words unknown',
 }
-_MIN_CHARACTERS = 20  # minimum length of a text for counting its spaces
+_MIN_CHARACTERS = 20  # minimum length of a text in which spaces are counted
 _MIN_WHITESPACE = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end like sentences
 _WRAPPED = 0.8  # minimum ratio of the median to the longest line length in a wrapped text

@@ -101,10 +101,10 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         The model and its vocabulary. The vocabulary begins with the rare-word symbol, which is read from `<unk>` or
         `<UNK>` and has probability zero if the file has neither. The other words follow in file order. All counts are
         0. `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
-        n-grams, or if `<s>` has a back-off weight. In these cases, they keep the probabilities in the file.
+        n-grams, or if `<s>` has a back-off weight. In these cases, both marks keep the probabilities in the file.
 
     Raises:
-        BadInput: The text is malformed; a section and the header have different numbers of n-grams; an n-gram is
+        BadInput: The text is malformed; the number of n-grams in a section differs from the header; an n-gram is
             repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order below; or
             a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message names the
             file and the line.

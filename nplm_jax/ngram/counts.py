@@ -165,7 +165,7 @@ class LineMarks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class NgramCounts:
-    """The number of times each n-gram of a table ends at a word of the counted span.
+    """The number of times each n-gram in a table ends at a word in the counted span.
 
     Attributes:
         table: The n-grams.

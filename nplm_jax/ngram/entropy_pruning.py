@@ -43,7 +43,7 @@ def prune(
 
     Args:
         model: A model whose probabilities sum to one.
-        context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
+        context_p: context_p[k-2] holds P(h) for each context of an n-gram of order k, one value per node of order k-1.
         threshold: The relative change in perplexity, as in SRILM's `ngram -prune`.
         scratch: Storage for large arrays.
         key: The name of the threshold in error messages.
@@ -108,7 +108,7 @@ def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, cont
         block: The n-grams.
         log_p: log p of the n-grams of this order.
         log_b: log b of the contexts.
-        lower: log P of the last word of each n-gram of the block given its shorter context.
+        lower: log P of the last word of each n-gram in the block given the shorter context.
         context_p: P(h) of the contexts.
     """
     log_p, p, p_lower = log_p[block.nodes], np.exp(log_p[block.nodes]), np.exp(lower)

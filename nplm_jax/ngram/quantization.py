@@ -33,7 +33,7 @@ class QuantizedArray:
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
-        """Sorts the numbers of an array into equally full bins and replaces each number with the mean of its bin.
+        """Sorts the numbers in an array into equally populated bins, and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if the array has at most 2**22 elements and
         fewer distinct values than codes.

@@ -32,7 +32,8 @@ class Problem(NamedTuple):
 
     Attributes:
         n: The highest order.
-        vocabulary_size: |V|. In windows, it is the padding id for positions before the first and after the last word.
+        vocabulary_size: |V|. In windows, this value is the padding id for positions before the first and after the last
+            word.
         early: The first bigram of each of the first n-1 windows, int64. The n-grams of order k that start at positions
             0..n-k-1 end before the first counted word.
         bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.

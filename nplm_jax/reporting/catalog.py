@@ -53,7 +53,7 @@ _MAX_SUGGESTED = 8
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run as described by its files.
+    """A run, as described by the files in its folder.
 
     Attributes:
         folder: The folder.

@@ -61,7 +61,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     connect points that differ only in the panel's key.
 
     Args:
-        points: The flattened keys and values that each point overrides, and its validation perplexity.
+        points: For each point, the overridden values by flattened key, and the validation perplexity.
         path: The PNG file to write.
         comparable: Whether all points were evaluated on the same words; if not, no point is marked.
 
@@ -104,7 +104,7 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
     """Draws the validation perplexity of each trial of a search against each parameter, and marks the best trial.
 
     Args:
-        points: The parameters of each trial, and its validation perplexity, which must be finite.
+        points: For each trial, the parameters and the validation perplexity, which must be finite.
         path: The PNG file to write.
 
     Returns:

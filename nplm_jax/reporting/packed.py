@@ -67,7 +67,7 @@ def is_packed(path: pathlib.Path) -> bool:
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Unpacks a model into the cache unless it is already there; returns its folder, which is named after the file.
+    """Unpacks a model into the cache unless it is already there; returns the folder, which is named after the file.
 
     Raises:
         BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.

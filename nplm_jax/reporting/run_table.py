@@ -25,7 +25,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns a unique name for each run: its folder's name, or its path if the name is `mixture` or not unique."""
+    """Returns a unique name for each run: the folder's name, or the path if this name is `mixture` or not unique."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]

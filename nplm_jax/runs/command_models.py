@@ -61,7 +61,7 @@ class LoadedModels:
     line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
-        """Returns the models with their names; if there are several models, their mixture comes first."""
+        """Returns the models with their names; if there are several models, the mixture comes first."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 

@@ -21,7 +21,7 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Checks a config, including the combination of its components, and returns it as immutable settings.
+    """Checks a config, including the combination of components, and returns the config as immutable settings.
 
     Args:
         config: A ConfigDict, such as one from `configs/`, or its values as nested dictionaries. Settings are returned

@@ -44,9 +44,9 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
         plugins: Modules that may be imported if the run names a body, an output layer or a tokenizer in them.
 
     Raises:
-        BadInput: The folder contains no run, its files are missing or damaged, its model family is not installed, or it
-            requires a plug-in from a module not in `plugins`. For a network, BadInput is also raised if the network has
-            not been validated yet or if JAX settings are invalid.
+        BadInput: The folder contains no run, files are missing or damaged, the model family is not installed, or the
+            run requires a plug-in from a module not in `plugins`. For a network, BadInput is also raised if the network
+            has not been validated yet or if JAX settings are invalid.
     """
     with trust(plugins):
         return load_allowed(folder)

@@ -19,7 +19,7 @@ SHAPE = 256, 128, 4096  # examples, inputs and words of an output layer whose pr
 def native_precision(platform: str | None = None) -> Precision:
     """Returns the precision that `auto` selects on a platform; None stands for `default_platform`.
 
-    The precision is bfloat16 on accelerators. On a CPU, it is the result of `measure`.
+    The precision is bfloat16 on accelerators. On a CPU, the precision is the result of `measure`.
     """
     return measure() if (platform or default_platform()) == 'cpu' else 'bfloat16'
 

@@ -40,7 +40,7 @@ from nplm_jax.utils.io import cache_folder
 from nplm_jax.utils.untrusted import sha256
 
 _loading = threading.Lock()
-_CHUNK_SIZE = 2**16  # words per task; this process scores texts of at most this length itself
+_CHUNK_SIZE = 2**16  # words per task; texts of at most this length are scored in this process
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
 Arrays = Sequence[np.ndarray]
@@ -205,7 +205,7 @@ def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest of the model files of runs, of the code of their plug-ins and of the version of JAX."""
+    """Returns a digest that covers the model files of runs, the code of their plug-ins and the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
         settings = workdir.read_settings(folder)

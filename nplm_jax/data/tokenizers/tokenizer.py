@@ -24,7 +24,7 @@ _JOINER = '\u034f'
 
 
 class TextChunk(NamedTuple):
-    """Consecutive paragraphs of one text. Concatenating all chunks of a text gives the text.
+    """Consecutive paragraphs of one text. The concatenation of all chunks of a text is the text.
 
     Attributes:
         text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
@@ -46,7 +46,7 @@ class TextChunk(NamedTuple):
 class Tokenizer(Component, abc.ABC):
     """The base class of tokenizers, which split text into tokens and join tokens into text.
 
-    A subclass implements `split` and `cut`. All its fields must have defaults; they are saved with each run.
+    A subclass implements `split` and `cut`. All fields must have defaults, and are saved with each run.
 
     Attributes:
         kind: The name of the tokenizer, a value of `corpus.tokens`.

@@ -64,7 +64,8 @@ class WordTokenizer(Tokenizer):
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
         split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary contains all parts.
         is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only where KenLM does.
-            The kind `lmplz` splits at the whitespace of KenLM's lmplz, and other kinds at the whitespace of its query.
+            The kind `lmplz` splits at the whitespace of KenLM's lmplz, and other kinds split at the whitespace of
+            KenLM's query.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
