@@ -62,7 +62,7 @@ class Extension(Protocol):
 
     @property
     def suffix(self) -> str:
-        """The suffix that the flags add to the default name of the run's folder; may be empty."""
+        """The suffix that the flags add to the default name of the run folder; may be empty."""
         ...
 
     @property

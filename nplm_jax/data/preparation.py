@@ -77,7 +77,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns a `map` that runs in local processes, or on a cluster with a job in `folder`."""
+    """Returns a `map` that runs in local processes, or on a cluster as a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map

@@ -30,7 +30,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
-_RETRIES = 100  # attempts to lock a folder that other processes remove
+_RETRIES = 100  # maximum number of attempts to lock a folder that other processes remove
 JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
@@ -133,7 +133,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and times of a file, which change when the file is written."""
+    """Returns the size and timestamps of a file, which change when the file is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

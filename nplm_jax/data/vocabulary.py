@@ -1,4 +1,4 @@
-"""Vocabularies, which map words to ids and back. All rare words share one symbol (section 4 of the paper)."""
+"""Vocabularies, which map words to ids and ids to words. All rare words share one symbol (section 4 of the paper)."""
 
 import collections
 import dataclasses

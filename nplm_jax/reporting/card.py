@@ -1,4 +1,4 @@
-"""Model cards of finished runs: Markdown with metadata for Hugging Face."""
+"""Writes model cards of finished runs as Markdown with metadata for Hugging Face."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Tables and figures of several runs, for `nplm runs` and `nplm compare`."""
+"""Tables and figures that compare several runs, for `nplm runs` and `nplm compare`."""
 
 import itertools
 import math

@@ -141,7 +141,7 @@ def refuse_changes(folder: pathlib.Path, difference: str) -> None:
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Describes the first input that differs from the record of a run; '' if all agree or nothing was trained.
+    """Describes the first input that differs from the record of a run; '' if none differs or nothing was trained.
 
     Args:
         folder: The folder of the run.

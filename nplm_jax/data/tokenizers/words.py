@@ -120,7 +120,7 @@ class WordTokenizer(Tokenizer):
     def learn(
         self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
-        """Finds the proper nouns of all texts together if `proper_nouns` is true.
+        """If `proper_nouns` is true, finds the proper nouns in all texts together.
 
         Raises:
             BadInput: No word is capitalized.
