@@ -175,7 +175,7 @@ def default_config() -> ConfigDict:
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
-    """Returns the values of all keys of a run by flattened key, such as {'model.h': 50}."""
+    """Returns the values of a run's keys, by flattened key, such as {'model.h': 50}."""
     return {key.name: key.value for key in list_keys(settings)}
 
 

@@ -236,7 +236,7 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
-    """Returns the files of each part of the user's text by config key."""
+    """Returns the files for each part of the user's text, by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:

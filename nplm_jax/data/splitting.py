@@ -77,7 +77,7 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
 
 
 def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Returns the number of words of each part to keep for `corpus.words`.
+    """Returns the number of words to keep from each part, as determined by `corpus.words`.
 
     Args:
         settings: The `corpus.*` settings.

@@ -246,7 +246,7 @@ def _encode(
 def _pack(
     path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
 ) -> np.ndarray:
-    """Returns the packed key of each n-gram of one order.
+    """Returns the packed keys of the n-grams of one order.
 
     Args:
         path: The file, for error messages.

@@ -62,7 +62,7 @@ class NgramTable:
         return len(self.keys)
 
     def size(self, order: int) -> int:
-        """Returns the number of n-grams of an order; order 0 has one, the empty n-gram."""
+        """Returns the number of n-grams of an order. Order 0 has one n-gram, the empty one."""
         return len(self.keys[order - 1]) if order else 1
 
     def prefixes(self, order: int) -> np.ndarray:

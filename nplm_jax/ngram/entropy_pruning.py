@@ -102,7 +102,7 @@ def context_probabilities(model: BackoffModel, begin: int | None = None, end: in
 
 
 def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:
-    """Returns the relative entropy caused by the removal of each n-gram of a block, nats.
+    """Returns the relative entropy that results from removing each n-gram in a block, nats.
 
     Args:
         block: The n-grams.

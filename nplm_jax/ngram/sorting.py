@@ -232,7 +232,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 def _find_suffixes(
     problem: Problem, number: int, counted: Counted, sizes: np.ndarray, lookups: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
-    """Returns the suffix node of each n-gram of a range, order by order, int64.
+    """Returns the suffix node of each n-gram in a range, order by order, int64.
 
     Args:
         problem: The parameters of the job.

@@ -133,7 +133,7 @@ class LoadedModels:
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of each line of a text in which newlines are tokens."""
+        """Returns the tokens of each line in a text whose newlines are tokens."""
         tokens = self.tokenize(text, kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]
@@ -174,7 +174,7 @@ class LoadedModels:
 
         Args:
             words: The words.
-            is_measured: Whether the words are scored, as words in a text are and words in a prompt are not.
+            is_measured: Whether the words are scored; True for a text and False for a prompt.
         """
         if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
@@ -189,7 +189,7 @@ class LoadedModels:
         Args:
             items: The words of each item.
             key: The source of the words, for error messages.
-            needs_words: Whether individual words are measured, rather than whole items.
+            needs_words: Whether individual words rather than whole items are scored.
 
         Raises:
             BadInput: The tokens of the models are words, and no word is in the vocabulary.

@@ -88,7 +88,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
 
 
 def total_steps(settings: Settings, steps_per_epoch: int) -> int:
-    """Returns the number of updates of a run that is not stopped early."""
+    """Returns the number of updates in a run that is not stopped early."""
     total = steps_per_epoch * settings.train.epochs
     return min(settings.train.max_steps or total, total)
 

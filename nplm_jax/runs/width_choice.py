@@ -115,7 +115,7 @@ class Budget:
         return self.settings(self.widths[0]).train.batch_size
 
     def updates(self, passes: int) -> int:
-        """Returns the number of updates in a number of passes."""
+        """Returns the number of updates in the given number of passes."""
         return math.ceil(passes * len(self.data.train) / self.batch_size)
 
     @property

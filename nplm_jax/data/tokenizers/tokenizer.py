@@ -138,7 +138,7 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 
 
 def count_characters(words: Iterable[str]) -> int:
-    """Returns the number of characters in the text that consists of the given words.
+    """Returns the number of characters in a text that consists of the given words.
 
     The space or newline after each word is included. <text> and <p> count as one character, the newline of an empty
     line.
