@@ -9,9 +9,9 @@ r"""BabyLM: 10 or 100 million words of the kind children hear and read, from you
     nplm train babylm:100m,residual ...      a window network with residual layers
 
 The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is one text, and the files
-are read in alphabetical order. Most files have one utterance per line and no blank lines, so each of these files is
-read as one paragraph. If corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m)
-or 10 times (100m) become <rare>.
+are read in alphabetical order. Most files have one utterance per line and no blank lines. Each of these files is
+therefore read as one paragraph. If corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3
+times (10m) or 10 times (100m) become <rare>.
 
 This config has never been run, so no results are known.
 """

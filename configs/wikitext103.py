@@ -5,7 +5,7 @@
                                                                    _5, modified_kneser_ney_3 to _5
     nplm train wikitext103:residual --config.corpus.path=ZIP       a window network with residual layers
 
-ZIP is the archive or a folder with its files; the SHA-256 or SHA-1 digests are checked. Nothing is downloaded. Words
+ZIP is the archive, or a folder with the files from the archive; their digests are checked. Nothing is downloaded. Words
 are prepared as for WikiText-2 (configs/wikitext2.py) and as in the literature, except that <p> replaces <eos>.
 
 This config has never been run on the archive. The networks are trained with sampled losses, because the vocabulary has

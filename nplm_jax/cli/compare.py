@@ -1,9 +1,9 @@
-"""Compares the perplexities of runs on their test sets or on any text, in a table and a figure.
+"""Compares the perplexities of runs on their test sets or on any text, and shows them in a table and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
 
-Prints a table of the perplexities recorded by each run. `*` marks the best of the runs that were evaluated on the same
+Prints a table of the perplexities recorded for each run. `*` marks the best of the runs that were evaluated on the same
 words. A warning on stderr lists the runs that were evaluated on other words, because their perplexities are not
 comparable. Runs with different tokens, such as words and subwords, are compared by perplexity per word and bits per
 byte. This comparison requires that all runs were evaluated on the same complete test text, and that no words are
