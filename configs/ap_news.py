@@ -1,4 +1,4 @@
-"""AP News 1995 and 1996, the paper's larger corpus (section 4), from your folder with the licensed text files.
+"""AP News 1995 and 1996, the paper's larger corpus (section 4), read from a folder of licensed text files.
 
     nplm train ap_news:mlp10 --config.corpus.path=DIR          the network of the paper's Table 2
     nplm train ap_news:kneser_ney_5 --config.corpus.path=DIR   a count-based model: interpolated, kneser_ney_3 to _5,
@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.configs import presets
 
-# Table 2 of the paper: train (not printed), valid and test perplexity.
+# Table 2 of the paper: training (not printed), validation and test perplexities.
 PAPER = {
     'mlp10': (0.0, 104.0, 109.0),
     'interpolated': (0.0, 126.0, 132.0),
@@ -39,8 +39,9 @@ _MODIFIERS = {'paper': {**presets.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset for Table 2; `mlp10,paper` uses the paper's recipe.
+    """Returns the config of a Table 2 preset; `mlp10,paper` uses the paper's recipe.
 
-    The paper reports mlp10 only as a mixture with the interpolated trigram, `mixture.fixed` in results.json.
+    The paper reports mlp10 only as part of a mixture with the interpolated trigram. In results.json, the entry for this
+    mixture is `mixture.fixed`.
     """
     return presets.get_config('ap_news', preset, _CORPUS, _PRESETS, _MODIFIERS, default='mlp10')

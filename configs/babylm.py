@@ -1,4 +1,4 @@
-r"""BabyLM: 10 or 100 million words like those a child hears and reads, from your copy (https://babylm.github.io).
+r"""BabyLM: 10 or 100 million words of the kind children hear and read, from your copy (https://babylm.github.io).
 
     nplm train babylm:10m --config.corpus.path=DIR/train_10M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
@@ -8,10 +8,10 @@ r"""BabyLM: 10 or 100 million words like those a child hears and reads, from you
                                              modified_kneser_ney_3 to _5
     nplm train babylm:100m,residual ...      a window network with residual layers
 
-The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is a text, and files are
-read in alphabetical order. Most files have one utterance per line and no blank lines, so each of them is read as one
-paragraph. With corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3 times (10m) or 10 times
-(100m) become <rare>.
+The folders have one file per source (childes.train, simple_wiki.train and so on). Each file is one text, and the files
+are read in alphabetical order. Most files have one utterance per line and no blank lines. Each of these files is
+therefore read as one paragraph. If corpus.paragraphs=lines, each line is a paragraph. Words that occur fewer than 3
+times (10m) or 10 times (100m) become <rare>.
 
 This config has never been run, so no results are known.
 """
@@ -22,11 +22,11 @@ from nplm_jax.configs import presets
 
 _CORPUS: presets.Preset = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
 _NETWORK: presets.Preset = {**presets.NCE, 'output.samples': 500}
-_MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
+_MIN_COUNTS = {'10m': 3, '100m': 10}  # untested; chosen to keep the vocabulary near 100,000 words
 _SIZES = {size: {'corpus.min_count': min_count, **_NETWORK} for size, min_count in _MIN_COUNTS.items()}
 _MODELS = {**presets.NGRAMS, 'residual': presets.RESIDUAL}
 
 
 def get_config(preset: str = '10m') -> ConfigDict:
-    """Returns the config of a size, `10m` or `100m`, optionally with a shared preset after a comma."""
+    """Returns the config for a size, `10m` or `100m`, optionally followed by a comma and a shared preset."""
     return presets.get_config('babylm', preset, _CORPUS, _SIZES, _MODELS, '10m')

@@ -63,7 +63,7 @@ NETWORKS = {
     'mlp9': _network(5, 100, 30, False),
 }
 MIXTURES = {f'mlp{int(name[3:]) + 1}': name for name in NETWORKS}  # the paper's mixtures and their networks
-# The paper's train (0: not printed), valid and test perplexity.
+# The paper's training (0: not printed), validation and test perplexities.
 PAPER = {
     'mlp1': (182.0, 284.0, 268.0),
     'mlp3': (201.0, 327.0, 310.0),
@@ -103,7 +103,7 @@ _NAMES = {
     **{preset: _describe_network(preset, keys) for preset, keys in NETWORKS.items()},
     **dict.fromkeys(_CLASSES, 'class-based back-off'),
 }
-# The rows of the paper's table, and three of modified Kneser-Ney.
+# The rows of the paper's table, and three rows for modified Kneser-Ney.
 TABLE1 = presets.with_paper({**NETWORKS, **presets.NGRAMS, **_CLASSES}, _NAMES, PAPER)
 
 
@@ -148,7 +148,7 @@ _BEST: presets.Preset = {
     'train.checkpoint_every': 2000,
     'train.log_every': 100,
 }
-# A small network with the paper's architecture. Its validation perplexity is below 300; the trigram has 344.
+# A small network with the paper's architecture. Its validation perplexity is below 300; the trigram's is 344.
 _QUICK: presets.Preset = {
     'model.n': 5,
     'model.m': 50,
@@ -157,7 +157,7 @@ _QUICK: presets.Preset = {
     'output.samples': 500,
     'train.batch_size': 256,
     'train.epochs': 3,
-    'train.evaluate_every': 5000,  # training has 9,375 updates, and a validation costs a fifth of an epoch
+    'train.evaluate_every': 5000,  # training takes 9,375 updates; a validation takes a fifth of an epoch's time
     'train.log_every': 100,
     'train.checkpoint_every': 5000,
     **presets.NCE,
@@ -191,7 +191,7 @@ def get_config(preset: str = '') -> ConfigDict:
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """Yields 16 points around the paper's networks: m, h, n and direct connections."""
+    """Yields 16 points around the paper's networks, with different values of m, h, n and direct connections."""
     for n in (3, 5):
         for m in (30, 60):
             for h in (50, 100):

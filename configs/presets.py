@@ -1,4 +1,4 @@
-"""Presets shared by several corpora, as dictionaries of flattened keys, and the lookup of `--config=FILE:PRESET`."""
+"""Defines presets shared by several corpora, as dictionaries of flattened keys, and resolves `--config=FILE:PRESET`."""
 
 import math
 import re
@@ -53,7 +53,7 @@ VALID_WORDS = 20_000
 _FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
 # The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs come from the paper. The learning rate
-# is the same as for Brown. Training without dropout is a guess for a text of this length and was not measured.
+# is the same as for Brown. Training without dropout has not been compared with alternatives for a text of this length.
 TABLE2_NETWORK: Preset = {
     'model.n': 6,
     'model.h': 60,
@@ -64,7 +64,7 @@ TABLE2_NETWORK: Preset = {
     'optimizer.decay': 1e-5,
     'train.epochs': 5,
 }
-# A recurrent network over streams.
+# A recurrent network trained on streams.
 RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
 # A window network with residual layers and weight tying, for a corpus of a million words or more. It is not in the
 # paper.
@@ -118,12 +118,12 @@ _BY_EQUIVALENT_PASSES = {
 
 
 def _equivalent_passes(width: int, passes: float, words: int) -> float:
-    """Returns the number of passes over Brown after which a network of 200 units overfits about as much."""
+    """Returns the number of passes over Brown after which a network of 200 units overfits to about the same degree."""
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 
 def network(width: int, passes: float, words: int) -> Preset:
-    """Returns the best known network for a width, a text and a number of passes; used by `--minutes`.
+    """Returns the best known network for a width, a number of passes and a text size; used by `--minutes`.
 
     Args:
         width: The number of units of the Mogrifier LSTM, m = h.
@@ -143,8 +143,8 @@ def network(width: int, passes: float, words: int) -> Preset:
         'model.output_dropout': output_dropout,
         'model.word_dropout': word_dropout,
         'output.samples': 500 if width <= 256 else 1000,
-        'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less decay
-        # Below the 3.0 of the other networks, because the rows of rare words change less.
+        'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # larger texts need less decay
+        # Lower than the value of the other networks (3.0), because the rows of rare words change less.
         'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,
     }
 
@@ -188,7 +188,7 @@ def get_config(
     modifiers: Mapping[str, Preset] = {},
     default: str = '',
 ) -> ConfigDict:
-    """Returns the config of a preset for a corpus; named components replace the components of the preset.
+    """Returns the config of a preset for a corpus; named components replace those of the preset.
 
     Args:
         corpus: The name of the config file without .py, such as `brown`.

@@ -1,4 +1,4 @@
-"""Three sentences ("i like dog", "i love coffee" and "i hate milk"), as a first experiment.
+"""Three sentences ("i like dog", "i love coffee" and "i hate milk"), for a first experiment.
 
     nplm train sentences               a small version of the paper's network
     nplm train sentences:interpolated  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
@@ -25,5 +25,5 @@ _NETWORK: presets.Preset = {
 
 
 def get_config(preset: str = '') -> ConfigDict:
-    """Returns the config of a network with m=2, whose word features can be drawn in the plane, or of a preset."""
+    """Returns the config of a preset; the default is a network with two features per word, for plots."""
     return presets.get_config('sentences', preset, {'corpus.name': 'sentences'}, {'': _NETWORK, **presets.NGRAMS})

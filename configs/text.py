@@ -1,4 +1,4 @@
-r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
+r"""Your own UTF-8 text: a file, or a folder of files. Each file is one text. Blank lines separate paragraphs.
 
     nplm train text --minutes=5 --config.corpus.path=my_novel.txt
         a network that can be trained on this text in five minutes on this machine
@@ -16,9 +16,9 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for text with one sentence per line;
         --config.model.n sets the order
 
-Without --config.corpus.valid_path and test_path, the first 80% of the text are used for training, the next 10% for
+Without --config.corpus.valid_path and test_path, the first 80% of the text is used for training, the next 10% for
 validation and the last 10% for testing. Use text:whitespace for tokenized text. Words that occur fewer than three times
-in the training text become <rare>. Text with one sentence per line is usually detected; if it is not, use
+in the training text become <rare>. Text with one sentence per line is usually detected automatically; if it is not, use
 --config.corpus.paragraphs=lines.
 """
 
@@ -49,5 +49,5 @@ _PRESETS = {
 
 
 def get_config(preset: str = '') -> ConfigDict:
-    """Returns the config of a network for a hundred thousand to a few million words, or of a preset."""
+    """Returns the config of a preset; the default is a network for a hundred thousand to a few million words."""
     return presets.get_config('text', preset, _CORPUS, _PRESETS)

@@ -5,10 +5,10 @@
                                                                    _5, modified_kneser_ney_3 to _5
     nplm train wikitext103:residual --config.corpus.path=ZIP       a window network with residual layers
 
-ZIP is the archive or the folder of its files, whose SHA-256 or SHA-1 is checked. Nothing is downloaded. Words are
-prepared as for WikiText-2 (configs/wikitext2.py) and in the literature, with <p> in place of <eos>.
+ZIP is the archive, or a folder with the files from the archive; their digests are checked. Nothing is downloaded. Words
+are prepared as for WikiText-2 (configs/wikitext2.py) and as in the literature, except that <p> replaces <eos>.
 
-This config has never been run on the archive. The losses of the networks are sampled, because the vocabulary has
+This config has never been run on the archive. The networks are trained with sampled losses, because the vocabulary has
 267,735 words.
 """
 
@@ -20,7 +20,7 @@ _NETWORK: presets.Preset = {**presets.TABLE2_NETWORK, **presets.NCE, 'output.sam
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model from Table 2. The paper has no results for this corpus."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
     known = {'mlp10': _NETWORK, **presets.NGRAMS, 'residual': presets.RESIDUAL}
     return presets.get_config('wikitext103', preset, corpus, known, default='mlp10')

@@ -10,16 +10,16 @@
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
 The words are the same as in the literature, so perplexities are comparable with published perplexities of models that
-do not adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the published
-<unk>, and <p> replaces the published <eos>, which ends each line, including blank lines. The lines form one stream of
+do not adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the <unk> of the
+published text, and <p> replaces <eos>, which ends each line, including blank lines. The lines form one stream of
 2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
 The resulting perplexities are not comparable with published perplexities. Studies that use this setting say so.
 
 experiments/beyond/wikitext2/README.md compares a modified Kneser-Ney 5-gram model with a published model.
-experiments/paper/table2/README.md has the results and training times with --config.corpus.paragraphs=auto; its network
-is trained with output.kind=sampled.
+experiments/paper/table2/README.md reports the results and training times with --config.corpus.paragraphs=auto; the
+network there is trained with output.kind=sampled.
 """
 
 from ml_collections import ConfigDict
@@ -29,7 +29,7 @@ from nplm_jax.configs.presets import network
 
 __all__ = ['get_config', 'network']
 
-TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # models of the paper's Table 2
+TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # models in the paper's Table 2
 WORDS: presets.Preset = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
 BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # for studies with <text> before articles, <p> before lines
 
@@ -63,7 +63,7 @@ MINUTES: dict[str, presets.Preset] = {
 
 
 def get_config(preset: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a preset, such as a model of the paper's Table 2, which has no results for this corpus."""
+    """Returns the config of a preset, such as a model from Table 2. The paper has no results for this corpus."""
     return presets.get_config(
         'wikitext2',
         preset,

@@ -7,8 +7,8 @@ Most programs and notebooks need only the names in `__all__`:
     run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
     run = nplm_jax.load(run.folder)  # loads it again: run.settings, run.vocabulary, run.model
 
-Each of these names is imported at its first use (PEP 562). `import nplm_jax` therefore takes milliseconds and does not
-import JAX. Import other names from their modules, as in `from nplm_jax.training.step import train_step`.
+Each of these names is imported on first use (PEP 562), so `import nplm_jax` takes milliseconds and does not import JAX.
+Import other names from their modules, as in `from nplm_jax.training.step import train_step`.
 """
 
 import pkgutil
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:  # hidden from type checkers, which would otherwise accept misspelled names
 
     def __getattr__(name: str) -> Any:
-        """Imports a name of `__all__` at its first use."""
+        """Imports a name in `__all__` on first use."""
         if name not in _MODULES:
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
         path = _MODULES[name]
@@ -99,5 +99,5 @@ _MODULES = {  # the module of each name; a path that ends in a colon names the m
 
 
 def __dir__() -> list[str]:
-    """Returns the names for tab completion, including names in `__all__` that are not imported yet."""
+    """Returns the names for tab completion, including names in `__all__` that have not been imported yet."""
     return sorted({*globals(), *__all__})

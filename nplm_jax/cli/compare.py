@@ -1,16 +1,17 @@
-"""Compares the perplexities of runs on their test sets or on any text, in a table and a figure.
+"""Compares the perplexities of runs on their test sets or on any text, and shows them in a table and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
 
-Prints a table of the perplexities recorded by each run. `*` marks the best of the runs that were evaluated on the same
+Prints a table of the perplexities recorded for each run. `*` marks the best of the runs that were evaluated on the same
 words. A warning on stderr lists the runs that were evaluated on other words, because their perplexities are not
 comparable. Runs with different tokens, such as words and subwords, are compared by perplexity per word and bits per
-byte. This comparison requires the same test text, evaluated in full, and no unknown or changed words.
+byte. This comparison requires that all runs were evaluated on the same complete test text, and that no words are
+unknown or changed.
 
 --text=FILE scores a text with each run, and prints the perplexity and the share of words outside the vocabulary (oov).
 Each line of the text is scored separately. If all runs have the same vocabulary and tokenizer, their mixture is scored
-as well. Otherwise, the runs are compared by bits per byte, provided that no word of the text is unknown. `nplm score
+as well. Otherwise, the runs are compared by bits per byte, provided that no word in the text is unknown. `nplm score
 --help` describes how the text is split into words. No run is marked as the best if more than 5% of the words are
 unknown.
 
@@ -104,7 +105,7 @@ def score_text(
         folders: The folders of the runs.
         names: The names of the runs.
         lines: The lines of the text.
-        flags: The command's flags; --weights and --tokens are used.
+        flags: The command's flags, of which only --weights and --tokens are used.
 
     Returns:
         The scores and the key by which the runs are compared. The scores map each name, and `mixture`, to the

@@ -4,10 +4,11 @@
     nplm import news.arpa --workdir=runs/news-brown --vocabulary=runs/brown-mlp9
     nplm generate runs/brown-mlp9 runs/news-brown --weights=0.8,0.2
 
-Writes config.json, vocabulary.txt, the model, and a results.json without perplexities. Prints the folder. The sentence
-marks <s> and </s> become the paragraph mark <p>. Each line is scored after a <p>, and `nplm score --end` also scores a
-<p> at the end of the line. <unk> or <UNK> becomes <rare>. All other words are unchanged. Commands split text for the
-imported run as KenLM does: only at ASCII whitespace, without Unicode normalization.
+Writes config.json, vocabulary.txt, the model, and a results.json without perplexities. Prints the path of the folder
+and the size of the model. The sentence marks <s> and </s> become the paragraph mark <p>. Each line is scored as if it
+followed a <p>, and `nplm score --end` also scores a <p> at the end of the line. <unk> or <UNK> becomes <rare>. All
+other words are unchanged. Commands split text for the imported run as KenLM does: only at ASCII whitespace, without
+Unicode normalization.
 
 Only models with the same vocabulary can be mixed. --vocabulary=RUN gives the model the vocabulary and the text settings
 (`corpus.*`) of RUN. Words in both vocabularies keep their probabilities. Words that only RUN contains share the

@@ -1,4 +1,4 @@
-"""Flags of `launch.py`, `nplm train` and `nplm sweep`, with checks of their combinations.
+"""Defines the flags of `launch.py`, `nplm train` and `nplm sweep`, and checks their combinations.
 
 This module does not import JAX.
 """
@@ -47,7 +47,7 @@ HEARTBEAT = flags.DEFINE_integer(
 
 
 class Extension(Protocol):
-    """An extension of `launch.py` by an app. It defines flags, checks them, and may replace the single run.
+    """An extension of `launch.py` that an app provides. It defines and checks flags, and may replace the single run.
 
     Attributes:
         flags: The module that defines the flags.
@@ -62,7 +62,7 @@ class Extension(Protocol):
 
     @property
     def suffix(self) -> str:
-        """The suffix that the flags add to the default name of the run's folder; may be empty."""
+        """The suffix that the flags add to the default name of the run folder; may be empty."""
         ...
 
     @property

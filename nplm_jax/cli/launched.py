@@ -1,4 +1,4 @@
-"""Execution of a parsed `launch.py` command line: a single run, or the extension of an app."""
+"""Executes a parsed `launch.py` command line, either as a single run or with the extension of an app."""
 
 import contextlib
 import dataclasses

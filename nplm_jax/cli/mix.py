@@ -7,12 +7,12 @@
 Prints the perplexities of each model and of three mixtures: with equal weights, with optimal weights, and with optimal
 weights for each frequency bin of the two preceding words (section 4.2). --output=FILE writes the weights as JSON; other
 commands read them with --weights=FILE. The file contains a digest of each run, so runs may be moved or renamed, but not
-replaced. All runs must have the same corpus, which the command reads again.
+replaced. All runs must use the same corpus, which the command reads again.
 
---to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, like SRILM's
-`ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. Both assign the same
-probabilities to the n-grams stored in the mixed models. The probabilities of other n-grams may differ. With --weights,
-the command neither learns weights nor reads the corpus.
+--to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, in the same way as
+SRILM's `ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. Both assign the
+same probabilities to the n-grams stored in the mixed models. The probabilities of other n-grams may differ. With
+--weights, the command neither learns weights nor reads the corpus.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
-    """Writes the mixture as a single back-off model. Prints its size and, if weights were learned, its perplexity."""
+    """Writes the mixture as one back-off model. Prints its size and, if weights were learned, its perplexity."""
     require(bool(flags.output), '--output', '', 'must name the ARPA file to write')
     path = expand('--output', flags.output)
 

@@ -2,9 +2,9 @@ r"""Lists the most likely next words after a prompt, with their probabilities un
 
     nplm next runs/brown-mlp9 runs/brown-kneser_ney_5 --prompt="the jury said" --count=10
 
-Prints a table sorted by decreasing probability, with one column per run. With several runs, the first column is their
-mixture (see --weights). If the tokens are not words, `␣` stands for a space, `\n` for a newline, and `<0xE4>` for a
-single byte of a character.
+Prints a table sorted by decreasing probability, with one column per run. If several runs are given, the first column
+shows their mixture (see --weights). If the tokens are not words, `␣` stands for a space, `\n` for a newline, and
+`<0xE4>` for one byte of a multi-byte character.
 """
 
 import argparse

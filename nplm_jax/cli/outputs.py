@@ -1,4 +1,4 @@
-"""Output of commands to files or stdout, and checks of output paths. This module does not import JAX."""
+"""Writes the output of commands to files or stdout, and checks output paths. This module does not import JAX."""
 
 import argparse
 import os

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
             self.add_plugins()
 
     def add_plugins(self) -> None:
-        """Adds --plugins; `parse_args` allows plug-ins from the modules that it names."""
+        """Adds --plugins; `parse_args` allows plug-ins from the modules that the flag names."""
         what = 'modules that may be imported for the plug-ins of the runs, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
-        """Adds --overwrite unless it was added before; it can only be used with a flag in `writers`."""
+        """Adds --overwrite unless it was added before. The flag can be used only with a flag in `writers`."""
         if not self._writers:
             action = self.add_argument('--overwrite', action='store_true', help='replace existing output files')
             self._owned.append((action, self._writers))
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_context(self, unit: str = 'item') -> None:
-        """Adds --context, the words before each item of a table; `unit` is the name of an item in the help."""
+        """Adds --context, the words before each item in a table; the help text calls an item `unit`."""
         context = (
             f'text that precedes each {unit} and is not scored; may be empty; default: <p> if the corpus of the runs '
             'has paragraph marks, as in `nplm score`'

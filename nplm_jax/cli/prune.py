@@ -4,14 +4,14 @@ r"""Prunes an ARPA file by entropy or by a word list.
     nplm prune lm.arpa --limit_vocab_file=words.txt --output=small.arpa
 
 --entropy removes every n-gram whose removal increases the perplexity by less than the given fraction. It then
-recomputes the back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the
-probability of a context is computed as the product of the model's probabilities. If the training text is available, set
-model.prune_entropy in `nplm train` instead, which uses the counts of the text.
+recomputes the back-off weights, in the same way as SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no
+counts, the probability of a context is computed as the product of the model's probabilities. If the training text is
+available, set model.prune_entropy in `nplm train` instead. That method uses the counts of the text.
 
---limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams with other
-words, like KenLM's `filter`. <unk>, <s> and </s> are kept. The probabilities do not change, so kept words keep their
-scores as long as their contexts contain no removed word. Removed words are scored as <unk>. If both flags are given,
---entropy is applied first, because it requires probabilities that sum to one.
+--limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams that contain
+other words, in the same way as KenLM's `filter`. <unk>, <s> and </s> are kept. The probabilities do not change, so the
+scores of the remaining words do not change unless their contexts contain a removed word. Removed words are scored as
+<unk>. If both flags are given, --entropy is applied first, because it requires probabilities that sum to one.
 
 Prints the number of n-grams of each order.
 """

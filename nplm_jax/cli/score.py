@@ -10,39 +10,39 @@ r"""Scores a text word by word and prints the same columns as KenLM's `query`.
 Reads at most 256 MiB of text from stdin. For each line, prints one field `word=id length log10p` per word, separated by
 tabs, followed by the total and the number of words outside the vocabulary (OOV). Unknown words have id 0 and are scored
 as <rare>. `length` is the length of the n-gram that predicts the word; back-off models use the longest n-gram that they
-contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, they also give the
-perplexity per word and the bits per character and per byte, which are comparable between models with different tokens.
---summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets its
-weights. Use `nplm rescore` to re-rank n-best lists.
+contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, these lines also give
+the perplexity per word and the bits per character and per byte, which are comparable between models with different
+tokens. --summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets
+its weights. Use `nplm rescore` to re-rank n-best lists.
 
-RUN may also be an ARPA file, optionally compressed. Its scores equal KenLM's. As in KenLM, a log10 probability of -99
-is an ordinary value, and <unk> has a log10 probability of -100 if the file lacks it. With --end, the end of a line is
-scored as `</s>`.
+RUN may also be an ARPA file, optionally compressed. The scores are identical to KenLM's. As in KenLM, a log10
+probability of -99 is an ordinary value, and <unk> has a log10 probability of -100 if the file lacks it. With --end, the
+end of a line is scored as `</s>`.
 
-Text is split into words like the corpus of the first run. Punctuation is also split off if that corpus was already
-tokenized, like Brown, and the vocabulary requires it. Use --tokens=whitespace for tokenized text. <s>, </s>, <p> and
-<text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
+Text is split into words in the same way as the corpus of the first run. Punctuation is also split off if that corpus,
+like Brown, was already tokenized and the vocabulary requires it. Use --tokens=whitespace for tokenized text. <s>, </s>,
+<p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
 
 --open also scores words outside the vocabulary. The probability of an unknown word is P(<rare>) times the probability
 of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given text,
-regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without spaces
-between words, and the tokens are pieces, characters or bytes, the spaces of a segmented text are removed before it is
-scored and counted.
+regardless of how it is tokenized; line ends are counted if they are scored. If the corpus is Chinese, Japanese or Thai
+without spaces between words, and the tokens are pieces, characters or bytes, the spaces in a segmented text are removed
+before the text is scored and counted.
 
 By default, each line is scored independently. --stream scores all lines as one stream without additional marks, as in
 the evaluation of a run on its own corpus. --end also scores the end of each line as the paragraph mark <p>, which must
 occur in the run's corpus. If newlines are tokens (corpus.tokens=pieces, characters or bytes), both --end and --stream
-score the newlines. In these tokens, a space is printed as `␣` and a newline as `\n`.
+score the newlines. In the output for these runs, a space is printed as `␣` and a newline as `\n`.
 
 --format=query prints the format of KenLM's `query` for programs that parse it. Text is split at whitespace, newlines
 are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit of a
 number may differ, because probabilities are stored as natural logarithms. Word ids refer to the run's vocabulary, as in
 the ARPA file written by `nplm export`.
 
---format=sota_lm prints the probability of each word on a separate line, which is the input format of the mixtures in
-DavidHerel/sota_lm. The text is split at whitespace into one stream. The end of each line is scored as `<p>`, the `</s>`
-of that format. The first word is read, but its probability is not printed. The mean of -ln P is the natural logarithm
-of the perplexity.
+--format=sota_lm prints the probability of each word on a separate line, which is the input format for mixtures in
+DavidHerel/sota_lm. The text is split at whitespace into one stream. The end of each line is scored as `<p>`, which
+corresponds to `</s>` in that format. The first word is read, but its probability is not printed. The mean of -ln P is
+the natural logarithm of the perplexity.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main(flags: argparse.Namespace) -> None:
     check_models(flags.runs)  # before waiting for stdin
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
-        if is_sota_lm:  # the published symbol of unknown words becomes <rare>
+        if is_sota_lm:  # the conventional symbol for unknown words becomes <rare>
             texts = list(map(mark_rare, texts))
         models = load_models(flags.runs, flags.weights)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
@@ -143,7 +143,7 @@ def main(flags: argparse.Namespace) -> None:
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[str], list[list[str]], Sequence[Line]]:
-    """Scores the lines of a text, and returns the lines, their words and their scores.
+    """Scores the lines of a text, and returns the lines with their words and scores.
 
     The returned lines lack the spaces that `unspaced_scripts.join` removes. Words that are read as <rare> are listed on
     stderr.
@@ -223,7 +223,7 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:
-    """Prints the probability of each word of a stream except the first, in the format of DavidHerel/sota_lm."""
+    """Prints the probability of each word in a stream except the first, in the format of DavidHerel/sota_lm."""
     log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
     for value in itertools.islice(log10_p, 1, None):
         print(f'{10**value:.7g}')
@@ -278,7 +278,7 @@ def summarize(
 
 
 def read_stdin() -> str:
-    """Returns the text on stdin; raises BadInput if it is too large, not UTF-8 or without words."""
+    """Returns the text on stdin; raises BadInput if the text is too large, is not valid UTF-8, or contains no words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise BadInput('stdin', f'must not exceed {_MAX_BYTES // 2**20} MiB; split the text at newlines')

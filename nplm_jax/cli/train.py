@@ -7,9 +7,9 @@
 
 CONFIG is the name of a config in this package, or the path of a file that defines `get_config`. PRESET is one of its
 presets. Prints a table of perplexities. Run the same command again to resume a stopped run. Other flags: --distributed
-with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
-SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed,
-2 invalid input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with all progress saved.
+with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a SLURM
+job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 (finished), 1 (failed), 2
+(invalid input), and 130 (Ctrl-C) or 143 (SIGTERM) if the run was stopped and all progress was saved.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Validation of config values against types and ranges, and flattening of nested configs."""
+"""Validates config values against types and ranges, and flattens nested configs."""
 
 import math
 import typing
@@ -18,10 +18,10 @@ OPTION_TYPES = (bool, int, float, str)  # types of the keys that a plug-in adds
 
 
 class Options(dict[str, Any]):
-    """The options of a function plug-in, by name. Instances are hashable, like config sections.
+    """The options of a function plug-in, by name. Instances are hashable, as are config sections.
 
     Attributes:
-        function: The function; None if the user did not name its module, which is then not imported.
+        function: The function; None if its module is not imported because the user did not name the module.
     """
 
     def __init__(self, values: Iterable[Any] | Mapping[str, Any] = (), function: Any = None) -> None:

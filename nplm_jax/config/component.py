@@ -1,4 +1,4 @@
-"""The base class of components, and dataclass fields that declare config keys with ranges and meanings."""
+"""Defines the base class of components and the dataclass fields that declare config keys, ranges and meanings."""
 
 import dataclasses
 import math
@@ -50,12 +50,12 @@ def in_range(
 
 
 def at_least(least: float) -> Check:
-    """Returns a check that a number is finite and at least `least`."""
+    """Returns a check that a number is finite and no less than `least`."""
     return in_range(f'must be at least {least}', least)
 
 
 def between(least: float, most: float) -> Check:
-    """Returns a check that a number is at least `least` and at most `most`."""
+    """Returns a check that a number is no less than `least` and no greater than `most`."""
     return in_range(f'must be at least {least} and at most {most}', least, most)
 
 
@@ -78,10 +78,10 @@ def key(
     Args:
         default: The default.
         meaning: The description of the key, shown by `--print_config`.
-        needs: The condition under which a run has the key; None if every run has it.
+        needs: The condition under which a run has the key; None if every run has the key.
         by_hand: The default for components constructed in code rather than from a config, if different.
-        file_unless: For a key of an output layer that may name a file, the values that do not. A run keeps a copy of
-            the file.
+        file_unless: For a key of an output layer whose value may be the name of a file: the values that are not file
+            names. A run keeps a copy of the file.
     """
     of_code = default if by_hand is dataclasses.MISSING else by_hand
     metadata = {MEANING: meaning, DEFAULT: default, NEEDS: needs, FILE: file_unless}

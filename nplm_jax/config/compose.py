@@ -1,4 +1,4 @@
-"""Composition of configs from a preset and components. Each component resets its section to the component's defaults.
+"""Composes configs from a preset and components. Each component resets its section to the component's defaults.
 
 `mlp9,lstm,nce,adam` is the preset `mlp9` with an LSTM, noise-contrastive estimation and Adam. A component is a name in
 `registry.KINDS` or the import path of a plug-in.

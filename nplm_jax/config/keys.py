@@ -1,4 +1,4 @@
-"""Construction of sections and components from flat config values, and lists of their keys."""
+"""Builds sections and components from flat config values, and lists their keys."""
 
 import dataclasses
 import functools
@@ -153,7 +153,7 @@ def list_components(section: Any) -> Iterator[tuple[str, Any]]:
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
-    """Returns the error for a key that a run lacks; its message lists the section's keys and suggests the nearest."""
+    """Returns the error for a key that a run lacks; the message lists the section's keys and suggests the nearest."""
     values = {known.name: known.value for known in list_keys(settings)}
     section = key.partition('.')[0]
     peers = [name for name in values if name.startswith(f'{section}.')]

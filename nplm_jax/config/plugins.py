@@ -37,7 +37,7 @@ _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', defau
 _digests: dict[str, tuple[Any, str]] = {}  # the import spec and the digest of each module
 _GIVEN = ('learning_rate',)  # arguments passed by this package, which are not options
 FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # for messages
-DECAY = 'weight_decay'  # optimizer arguments with this in their name default to 0; `optimizer.decay` replaces them
+DECAY = 'weight_decay'  # optimizer arguments whose names contain it default to 0; `optimizer.decay` replaces them
 
 
 def is_path(name: str) -> bool:
@@ -76,7 +76,7 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_none() -> Iterator[None]:
-    """Disables the import of plug-ins within a block, so listing or describing runs executes no foreign code."""
+    """Disables the import of plug-ins within a block, so that listing runs executes no third-party code."""
     token = _imports.set(False)
     try:
         yield
@@ -103,7 +103,7 @@ def flags(modules: Iterable[str]) -> list[str]:
 
 
 def is_allowed(path: str) -> bool:
-    """Returns whether the user named the module of an import path or one of its parent packages."""
+    """Returns whether the user named the module in an import path or one of the module's parent packages."""
     return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 
@@ -149,7 +149,7 @@ def load(key: str, path: str) -> Any:
 
 
 def digest(key: str, path: str) -> str:
-    """Returns the SHA-256 of a plug-in's source file, taken at import; '' if it has no file, as in a notebook.
+    """Returns the SHA-256 of a plug-in's source file, computed at import; '' if it has no file, as in a notebook.
 
     The digest covers only the module in the import path, not the modules that it imports.
 

@@ -1,4 +1,4 @@
-"""Serialization of a run's config.json: all keys, the format version and digests."""
+"""Reads and writes config.json, which contains the keys of a run, the format version and digests."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
     own = digests_of(record).get(_OWN)
     found = flat.get('format')
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version supports')
-    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys, which were damaged or edited')
+    require(own == _digest(flat), DIGESTS, own, 'does not match the other keys; the file was damaged or edited')
     del flat['format']
     for key in _NAMES:
         is_text = isinstance(flat.get(key), str) and flat[key].isprintable()

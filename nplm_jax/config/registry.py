@@ -58,7 +58,7 @@ NGRAM_MODELS = {
 KINDS = {  # by the key that chooses the component; its other keys are in the same section
     'model.family': Kind(
         'nplm',
-        'network, or count-based model (maximum_likelihood and all after it)',
+        'network, or count-based model (maximum_likelihood and all names after it)',
         'nplm_jax.models.body:Body',
         NETWORKS | NGRAM_MODELS,
     ),
@@ -134,7 +134,7 @@ def component_class(kind: str, name: str) -> type[Any]:
         name: The value of the key.
 
     Raises:
-        BadInput: The name is unknown, or it names a plug-in that cannot be imported or is of another kind.
+        BadInput: The name is unknown, or the plug-in that it names cannot be imported or is of another kind.
     """
     if is_path(name) and KINDS[kind].takes_functions:
         return base_class(kind)

@@ -37,7 +37,7 @@ Name = Annotated[
 
 
 def _counts_words(corpus: Any, settings: Any) -> bool:
-    """Returns whether the vocabulary comes from counts of the corpus rather than from the tokenizer."""
+    """Returns whether the vocabulary comes from word counts in the corpus rather than from the tokenizer."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.min_count' in corpus.tokenizer.others
     return type(corpus.tokenizer).tokens is base_class('corpus.tokens').tokens
@@ -68,12 +68,12 @@ class CorpusSettings:
     path: str = key(
         '',
         'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news, wikitext2 and '
-        'wikitext103: the folder of the corpus; for wikitext103 also its archive',
+        'wikitext103: the folder that contains the corpus; for wikitext103, alternatively the archive',
     )
     valid_path: str = key(
         '',
         'for text and ap_news: a validation file or folder; ap_news then ignores corpus.train, corpus.valid and '
-        'corpus.test, and text requires their defaults',
+        'corpus.test, and text requires the default values of these keys',
     )
     test_path: str = key('', 'for text and ap_news: a test file or folder')
     column: str = key(
@@ -85,8 +85,8 @@ class CorpusSettings:
         'how the text is divided into paragraphs. For text and ap_news: blank_lines | lines (each line is a paragraph, '
         'as in a file with one sentence per line) | auto (lines if the text has no blank lines and its lines are '
         'clearly sentences, otherwise blank_lines). For wikitext2 and wikitext103: auto (<text> before each article, '
-        'and <p> before each non-blank line) | eos (<p> after each line, including blank lines, like the <eos> of '
-        'published perplexities)',
+        'and <p> before each non-blank line) | eos (<p> after each line, including blank lines, as with <eos> in '
+        'published results)',
         _has_paragraphs,
     )
     context: Literal['auto', 'stream', 'line'] = key(
@@ -107,8 +107,8 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the figures in '
-        'the paper are consistent with all',
+        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the numbers in '
+        'the paper are consistent with the value all',
         _counts_words,
     )
     train: SplitSize = key(
@@ -135,7 +135,7 @@ class CorpusSettings:
 
     def __post_init__(self) -> None:
         if getattr(self.tokenizer, 'name', '') and not isinstance(self.tokenizer, Unknown):
-            # words, whitespace and lmplz share a class; `kind` tells them apart
+            # words, whitespace and lmplz share a class and are distinguished by `kind`
             object.__setattr__(self, 'tokenizer', dataclasses.replace(self.tokenizer, kind=self.tokenizer.name))
 
 
@@ -146,21 +146,21 @@ class TrainSettings:
     batch_size: Count = key(128, 'number of words per update; the paper uses 1')
     accumulate: Count = key(
         1,
-        'number of microbatches per batch; processing them one after another saves memory and does not change the '
-        'update',
+        'number of microbatches per batch; processing microbatches one after another saves memory and does not change '
+        'the update',
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
-        'decay rate per update of the running average of the parameters that the trained model uses; the average '
+        'decay rate per update of the running average of the parameters; the trained model uses this average, which '
         'starts as a plain mean; 1 means a plain mean throughout; 0 means no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
     suffix_smoothing: NonNegative = key(
         0.0,
-        'after training, mix each row of C, U and W with the mean of the rows of words with the same suffix; the value '
-        'is the training count at which the row and the mean have the same weight; smoothing precedes train.calibrate '
-        'and is omitted if it increases the validation perplexity (training/suffix_smoothing.py); 0 means no '
-        'smoothing, as in the paper',
+        'after training, mix each row of C, U and W with the mean row of all words with the same suffix; the value is '
+        'the training count at which the row and the mean have the same weight; smoothing is applied before '
+        'train.calibrate, and is skipped if it increases the validation perplexity (training/suffix_smoothing.py); 0 '
+        'means no smoothing, as in the paper',
         _has_row_per_word,
     )
     calibrate: bool = key(
@@ -189,14 +189,14 @@ class TrainSettings:
         'number of tokens to sample from the model and print at each validation during training; 0 means none',
     )
     checkpoint_every: Count = key(2000, 'number of updates between checkpoints')
-    log_every: Count = key(250, 'number of updates between entries of metrics.jsonl')
+    log_every: Count = key(250, 'number of updates between entries in metrics.jsonl')
     steps_per_execution: Count = key(
-        50, 'number of updates per call of the compiled program; validations, checkpoints and logs occur between calls'
+        50, 'number of updates per call to the compiled program; validations, checkpoints and logs occur between calls'
     )
     input: Literal['auto', 'device', 'mapped'] = key(
         'auto',
-        'storage of the training words: device (device memory) | mapped (memory-mapped file) | auto (mapped if there '
-        'are more than 2**25 words, otherwise device)',
+        'where to store the training words: device (device memory) | mapped (memory-mapped file) | auto (mapped if '
+        'there are more than 2**25 words, otherwise device)',
     )
 
 
@@ -205,11 +205,12 @@ class EvalSettings:
     """`eval.*`: evaluation of the finished model."""
 
     train_words: CountOrZero = key(
-        20_000, 'number of evenly spaced training words for the training perplexity; 0 means all'
+        20_000, 'number of evenly spaced training words used to compute the training perplexity; 0 means all'
     )
     words: CountOrZero = key(
         0,
-        'number of evenly spaced words for the validation and test perplexities; 0 means all words, which is exact',
+        'number of evenly spaced words used to compute each of the validation and test perplexities; 0 means all '
+        'words, which is exact',
     )
 
 
@@ -235,9 +236,9 @@ class ParallelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRow:
-    """`paper.*`: the perplexities in the paper's table; 0 if the table has none."""
+    """`paper.*`: the perplexities in the paper's table; 0 where the table has no value."""
 
     row: str = key('', "name of the row in the paper's table")
-    train: NonNegative = key(0.0, 'perplexity of the training words')
-    valid: NonNegative = key(0.0, 'perplexity of the validation words')
-    test: NonNegative = key(0.0, 'perplexity of the test words')
+    train: NonNegative = key(0.0, 'perplexity on the training words')
+    valid: NonNegative = key(0.0, 'perplexity on the validation words')
+    test: NonNegative = key(0.0, 'perplexity on the test words')

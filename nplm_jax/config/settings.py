@@ -1,7 +1,7 @@
-"""Run settings: conversion between configs and the dataclasses of sections and components.
+"""Defines the settings of a run, and converts between configs and the dataclasses of sections and components.
 
-By default, a run trains the best network with the paper's architecture that needs about ten minutes for Brown on 2 CPU
-cores.
+By default, a run trains the best network with the paper's architecture that can be trained on Brown in about ten
+minutes on 2 CPU cores.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def _trains(section: Any, settings: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of an experiment, which determine its result.
+    """The settings of an experiment, which determine the result.
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.
@@ -72,7 +72,7 @@ def settle(
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
         given: The keys that the user changed; by default, the keys of `changes`. The run must have all of these keys.
-            Other keys that it does not have are dropped.
+            Other keys that the run does not have are dropped.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:
@@ -106,7 +106,7 @@ def _dropped(kind: str, former: str, name: str, renew: bool) -> list[str]:
 
 
 def _defaults(kind: str, name: str) -> dict[str, Any]:
-    """Returns the default of each key of a component by the name of its field."""
+    """Returns the default values of a component's keys, by field name."""
     fields = key_fields(component_class(kind, name))
     return {field.name: field.metadata.get(DEFAULT, field.default) for field in fields if KIND not in field.metadata}
 
@@ -132,7 +132,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 def from_record(record: Mapping[str, Any]) -> Settings:
     """Builds the settings from a config.json.
 
-    Plug-ins whose modules the user did not name are not imported; they become `Unknown`. See `require_imported`.
+    Plug-ins whose modules the user did not name are not imported, and become `Unknown`. See `require_imported`.
 
     Raises:
         BadInput: The format version or the digest is wrong, a key is missing or unknown, or a value is out of range.
@@ -175,7 +175,7 @@ def default_config() -> ConfigDict:
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
-    """Returns the values of all keys of a run by flattened key, such as {'model.h': 50}."""
+    """Returns the values of a run's keys, by flattened key, such as {'model.h': 50}."""
     return {key.name: key.value for key in list_keys(settings)}
 
 

@@ -1,1 +1,1 @@
-"""Data pipeline from text to token ids: corpora, tokenizers, vocabularies, datasets and batches."""
+"""Converts text to token ids and batches. Defines corpora, tokenizers, vocabularies and datasets."""

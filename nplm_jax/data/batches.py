@@ -1,4 +1,4 @@
-"""Batches of training examples, and the order of training positions.
+"""Builds batches of training examples, and determines the order of training positions.
 
 Dims: S streams, L input tokens per stream, T targets per stream or tokens of a text.
 """
@@ -40,14 +40,14 @@ class Batch(NamedTuple):
         return self.targets_SxT.reshape(-1)
 
     def recent(self, lookback: int) -> 'Batch':
-        """Returns the batch, shortened to the given `lookback`."""
+        """Returns the batch with its contexts shortened to the given `lookback`."""
         first = self.ids_SxL.shape[1] - self.targets_SxT.shape[1] - lookback
         starts_SxL = None if self.starts_SxL is None else self.starts_SxL[:, first:]
         return self._replace(ids_SxL=self.ids_SxL[:, first:], starts_SxL=starts_SxL)
 
 
 class Layout(NamedTuple):
-    """The layout of the examples of an update, with S streams of T targets each and B = S * T.
+    """The layout of the examples in an update, with S streams of T targets each and B = S * T.
 
     Attributes:
         lookback: The number of context tokens before the T input tokens.
@@ -111,8 +111,8 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
     Args:
         ids_SxL: Token ids, int32.
-        line_end: The id of the line-end token if each line is read separately. It is replaced by the rare-word symbol,
-            which begins the next line. None if the text is read as one stream.
+        line_end: The id of the line-end token if each line is read separately. The token is replaced by the rare-word
+            symbol, which begins the next line. None if the text is read as one stream.
     """
     if line_end is None:
         return ids_SxL, None
@@ -167,7 +167,8 @@ def stream_positions(
 
     Update u uses elements [u*B, (u+1)*B), where B = S * bptt_length. They are the next `bptt_length` positions of each
     stream, stream by stream. The streams read contiguous chunks of equal length. The first chunk starts at a random
-    word that depends only on (seed, epoch). After the last word of the training text, reading continues at the first.
+    word that depends only on (seed, epoch). After the last word of the training text, reading continues with the first
+    word.
 
     Args:
         seed: The run's seed.
@@ -175,7 +176,7 @@ def stream_positions(
         train: The training positions.
         num_streams: S, the number of parallel streams.
         bptt_length: The number of tokens per stream and update.
-        indices: The indices of the selected elements, below `stream_epoch_size`.
+        indices: The indices of the selected elements, less than `stream_epoch_size`.
 
     Returns:
         The positions, int64.
@@ -189,6 +190,6 @@ def stream_positions(
 
 
 def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
-    """Returns the number of training tokens in the complete updates of an epoch of parallel streams."""
+    """Returns the number of training tokens in all complete updates of an epoch over parallel streams."""
     batch_size = num_streams * bptt_length
     return len(train) // batch_size * batch_size

@@ -1,4 +1,4 @@
-"""Character corpora made from the words outside a vocabulary.
+"""Builds character corpora from the words outside a vocabulary.
 
 Dims: N context characters.
 """
@@ -16,7 +16,7 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
 
 END = '<end>'  # the symbol after the last character of a word
-MIN_COUNT = 2  # rarer characters of the training words become the rare-word symbol
+MIN_COUNT = 2  # rarer characters in the training words become the rare-word symbol
 BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; the last character is U+3000
 # Code points allowed in a word: all except whitespace and surrogates.
 NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
@@ -49,7 +49,7 @@ def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
     `num_context` end symbols follow each word and precede the first word. The context of a character therefore contains
-    only end symbols and characters of the same word. The first end symbol after a word determines the others.
+    only end symbols and characters from the same word. The first end symbol after a word determines the others.
 
     Args:
         words: The words.

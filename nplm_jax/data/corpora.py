@@ -81,7 +81,7 @@ def check_settings(settings: CorpusSettings) -> None:
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
     if settings.name in (*_WITH_EOS, 'sentences') or (settings.valid_path and settings.name == 'text'):
-        check_default_sizes(settings)  # not of ap_news, whose config sets the sizes
+        check_default_sizes(settings)  # except for ap_news, whose config sets the sizes
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
@@ -138,7 +138,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(sources, prepared, settings)
     has_lines = sources[0].has_lines and prepared.tokenizer.boundary_tokens
-    # Texts for lossless tokenizers are shortened before tokenization.
+    # Texts for lossless tokenizers are shortened before they are tokenized.
     keeps_all = not settings.words or prepared.tokenizer.is_lossless
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
     return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
@@ -205,7 +205,7 @@ def _wikitext103_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def _ap_news_sources(settings: CorpusSettings) -> list[TextSource]:
-    """Finds the text in a folder. The keys in configs/ap_news.py define the paper's preparation."""
+    """Finds the text in a folder. The keys in configs/ap_news.py prepare the text as in the paper."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     allowed = 'must be a folder of AP News text files, which this package does not provide'
     require(is_folder, 'corpus.path', settings.path, allowed)
@@ -236,7 +236,7 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
-    """Returns the files of each part of the user's text by config key."""
+    """Returns the files for each part of the user's text, by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:
@@ -257,7 +257,8 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
 def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     """Returns whether each line is a paragraph; `auto` detects this from the beginning of the training text.
 
-    If lines are detected as paragraphs, a note is printed to stderr. A text with almost no whitespace causes a warning.
+    If lines are detected as paragraphs, a note is printed to stderr. If a text has almost no whitespace, a warning is
+    issued.
     """
     texts, size = [], 0
     for chunk in _read_files('corpus.path', files, settings.column):
@@ -283,7 +284,7 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: 
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
-_WITH_EOS = 'wikitext2', 'wikitext103'  # corpora that allow corpus.paragraphs=eos
+_WITH_EOS = 'wikitext2', 'wikitext103'  # corpora that support corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
     'ap_news': _Reader(_ap_news_sources, _PATHS, _find_text, False, 'AP News: licensed text.'),

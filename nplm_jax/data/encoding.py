@@ -1,4 +1,4 @@
-"""Encoding of a corpus as token ids: vocabulary, dataset, and the sizes and digests of splits.
+"""Encodes a corpus as token ids: builds the vocabulary and the dataset, and computes the sizes and digests of splits.
 
 Dims: T tokens of a text, K distinct tokens, L tokens of a chunk of the text.
 """
@@ -64,7 +64,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
-    """Returns the SHA-256 of a text without its whitespace; it does not depend on the tokenization.
+    """Returns the SHA-256 of a text without its whitespace, which does not depend on the tokenization.
 
     Args:
         tokenizer: The tokenizer of the text.
@@ -89,7 +89,7 @@ def identity(data: Dataset) -> str:
         6 <rare>
         ...
 
-    Each word is preceded by its length in UTF-8 bytes, so different vocabularies never give the same bytes.
+    Each word is preceded by its length in UTF-8 bytes, so different vocabularies never produce the same bytes.
     """
     total = hashlib.sha256(f'nplm text {IDENTITY_FORMAT}\n'.encode())
     for chunk_L in mapped_arrays.chunks(data.tokens_T):

@@ -1,4 +1,4 @@
-"""Readers for compressed text, JSON Lines and tables, in bounded memory."""
+"""Reads compressed text, JSON Lines and tables in bounded memory."""
 
 import codecs
 import contextlib
@@ -110,7 +110,7 @@ def split_suffix(file: pathlib.Path) -> tuple[str, str]:
 def read_json_rows(
     file: pathlib.Path, content: BinaryIO, column: str, new_column: str = ''
 ) -> Iterator[tuple[bytes, str]]:
-    """Yields each JSON line, as bytes without the line ending, and its text. Nulls and blank lines yield empty texts.
+    """Yields each JSON line (bytes without the line ending) with its text. Nulls and blank lines have empty texts.
 
     Args:
         file: The file, for error messages.
@@ -145,7 +145,7 @@ def read_json_rows(
 def read_batches(
     name: str, content: BinaryIO, kind: str, column: str, all_columns: bool = False, new_column: str = ''
 ) -> Iterator[tuple[Any, list[str]]]:
-    """Yields the rows of a table as pyarrow record batches with their texts; nulls yield empty texts.
+    """Yields the rows of a table as pyarrow record batches with their texts; nulls have empty texts.
 
     Args:
         name: The key in error messages.
@@ -212,7 +212,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Describes the fault of a table cell; '' if the cell is None or valid Unicode text without NUL."""
+    """Describes the fault in a table cell; '' if the cell is None or valid Unicode text without NUL."""
     if text is None:
         return ''
     if not isinstance(text, str):

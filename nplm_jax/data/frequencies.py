@@ -1,4 +1,4 @@
-"""Smoothed log frequencies of words."""
+"""Computes smoothed log frequencies of words."""
 
 from collections.abc import Sequence
 

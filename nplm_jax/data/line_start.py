@@ -1,4 +1,4 @@
-"""The context of a line that is read independently of the lines before it."""
+"""The context of a line that is read independently of the preceding lines."""
 
 import dataclasses
 from typing import Self
@@ -17,7 +17,7 @@ class LineStart:
 
     Attributes:
         prefix: The ids before a line.
-        marks: The ids of boundary tokens. A line that begins with one of them has no prefix.
+        marks: The ids of boundary tokens. A line that begins with a boundary token has no prefix.
     """
 
     prefix: tuple[int, ...] = ()
@@ -27,8 +27,8 @@ class LineStart:
     def of(cls, vocabulary: Vocabulary) -> Self:
         """Returns the line start for models with this vocabulary.
 
-        The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, it is the most frequent
-        line-end token, or <text> if no line-end token occurs.
+        The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, the prefix is the most
+        frequent line-end token, or <text> if no line-end token occurs.
         """
         tokenizer, ids = vocabulary.tokenizer, vocabulary.ids
         marks = tuple(ids[mark] for mark in BOUNDARY_TOKENS if tokenizer.boundary_tokens and mark in ids)

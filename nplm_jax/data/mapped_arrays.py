@@ -31,7 +31,7 @@ def release(*arrays: Any) -> None:
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
-    """Counts the occurrences of each id in chunks, like `np.bincount`; int64."""
+    """Counts the occurrences of each id chunk by chunk, with the same result as `np.bincount`; int64."""
     counts = np.zeros(minlength, np.int64)
     for chunk in chunks(ids):
         counts += np.bincount(chunk, minlength=minlength)

@@ -1,6 +1,7 @@
-"""Tokenization of texts into one stream of words, in parallel for large texts.
+"""Tokenizes texts into one stream of words, in parallel for large texts.
 
-Some tokenizers learn from the text, for example to find proper nouns. They read the text once before it is tokenized.
+Some tokenizers learn from the text, for example to find proper nouns. These tokenizers read the text once before they
+tokenize it.
 """
 
 import collections
@@ -27,7 +28,7 @@ from nplm_jax.executors.jobs import Job
 from nplm_jax.utils.packages import package_digest
 from nplm_jax.utils.progress import progress_bar
 
-MIN_CACHED_BYTES = 2**24  # larger texts are tokenized in parallel and cached
+MIN_CACHED_BYTES = 2**24  # texts above this size are tokenized in parallel and cached
 _CODE = package_digest('data', 'config', 'utils')  # computed at import, because the files may be edited later
 COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
@@ -76,7 +77,7 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns a `map` that runs in local processes, or on a cluster with a job in `folder`."""
+    """Returns a `map` that runs in local processes, or on a cluster as a job in `folder`."""
     executor = workers.active(is_large=True)
     if not executor.are_remote:
         return executor.map

@@ -1,4 +1,4 @@
-"""Cache of large tokenized texts, with memory-mapped arrays.
+"""Caches large tokenized texts as memory-mapped arrays.
 
 Each text has a folder with the following files:
 
@@ -6,7 +6,7 @@ Each text has a folder with the following files:
 - `type_ids-*.i32`: The index in `types.txt` of each word of the text, int32. The name of the file depends on the code
   and on the sizes and times of the source files.
 - `tokens-*.i32`: The id of each word of the text in a vocabulary, int32.
-- `manifest.json`: The inputs. It is written when the first two files are complete.
+- `manifest.json`: The inputs. This file is written when the first two files are complete.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
-_RETRIES = 100  # attempts to lock a folder that other processes remove
+_RETRIES = 100  # maximum number of attempts to lock a folder that other processes remove
 JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
@@ -133,7 +133,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and times of a file, which change when the file is written."""
+    """Returns the size and timestamps of a file, which change when the file is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -165,7 +165,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks a folder within the block, which may remove the folder. First creates it and waits for other processes.
+    """Creates a folder and locks it within the block, which may remove the folder. Waits for other processes.
 
     If the process dies, the operating system releases the lock.
 
@@ -191,7 +191,7 @@ def _lock(folder: pathlib.Path, retries: int = _RETRIES) -> contextlib.AbstractC
         except Timeout:
             print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
             return lock.acquire()
-    except (FileNotFoundError, FileExistsError):  # usually, another process has just removed the folder
+    except (FileNotFoundError, FileExistsError):  # usually because another process has just removed the folder
         if not retries:
             raise
         return _lock(folder, retries - 1)

@@ -1,4 +1,4 @@
-"""Splits of token streams and raw texts into training, validation and test sets."""
+"""Splits token streams and raw texts into training, validation and test sets."""
 
 import functools
 import itertools
@@ -77,7 +77,7 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
 
 
 def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Returns the number of words of each part to keep for `corpus.words`.
+    """Returns the number of words to keep from each part, as determined by `corpus.words`.
 
     Args:
         settings: The `corpus.*` settings.
@@ -97,7 +97,7 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
 
 
 def _scale(words: int, new: int, old: int) -> int:
-    """Returns words * new / old, rounded half up. Numbers that are at least old / new apart stay distinct."""
+    """Returns words * new / old, rounded half up. Numbers that differ by at least old / new stay distinct."""
     return (2 * words * new + old) // (2 * old)
 
 

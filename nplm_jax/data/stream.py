@@ -1,4 +1,4 @@
-"""Spans of token streams, and the special tokens of every vocabulary."""
+"""Spans of token streams, and the special tokens in every vocabulary."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ UNKNOWN = (RARE, '<unk>', '<UNK>')
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Words [start, stop) of a stream."""
+    """The words [start, stop) in a stream."""
 
     start: int
     stop: int
@@ -27,6 +27,6 @@ class Span:
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the words of `span` and `num_context` words before it, int64, padded with the rare-word symbol."""
+    """Returns the words in `span` and the `num_context` words before it, int64, padded with the rare-word symbol."""
     words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)

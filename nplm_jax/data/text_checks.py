@@ -1,4 +1,4 @@
-"""Checks of texts for missing words, unknown words, missing whitespace and one sentence per line."""
+"""Checks texts for missing words, unknown words and missing whitespace, and detects one sentence per line."""
 
 import re
 import statistics
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.text_files import TextSource
 
 MAX_OOV = 0.05  # share of unknown words above which comparing perplexities is unreliable
-MIN_LINES = 10  # minimum number of lines to detect that each is a paragraph
+MIN_LINES = 10  # minimum number of lines for detecting that each line is a paragraph
 
 _CONSEQUENCE = (
     'they are scored as one word, so compare the result only with models that have the same vocabulary; check that '
@@ -27,7 +27,7 @@ _ADVICE = {  # keyed by the result of `limiting_key`
     'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
     'min_count': 'a lower corpus.min_count leaves fewer words unknown',
 }
-_MIN_CHARACTERS = 20  # minimum length of a text for counting its spaces
+_MIN_CHARACTERS = 20  # minimum length of a text in which spaces are counted
 _MIN_WHITESPACE = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end like sentences
 _WRAPPED = 0.8  # minimum ratio of the median to the longest line length in a wrapped text
@@ -84,7 +84,7 @@ def describe_written(written: Mapping[str, int]) -> str:
 
 
 def whitespace_share(texts: Iterable[str]) -> float | None:
-    """Returns the share of spaces in a text that has almost none, such as Chinese text; None for other texts."""
+    """Returns the share of spaces in a text with almost no spaces, such as Chinese text; None for other texts."""
     text = ' '.join(' '.join(texts).split())
     share = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or share >= _MIN_WHITESPACE else share

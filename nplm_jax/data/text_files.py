@@ -1,4 +1,4 @@
-"""Find text files and read them in chunks of about a million characters.
+"""Finds text files and reads them in chunks of about a million characters.
 
 Each row of a .jsonl file (one JSON object per line), .parquet file or .arrow file (in folders saved by Hugging Face's
 `datasets`) is a text. Any other file, such as .txt, is one UTF-8 text. Text and .jsonl files may be compressed (.gz,
@@ -49,12 +49,12 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
 
     Args:
         key: The config key, for error messages.
-        path: A file, a folder, or a glob pattern if no file has this name. Folders are searched recursively. From a
-            folder saved by `datasets` with several splits, the split `train` is used. Hidden files and symbolic links,
+        path: A file, a folder, or a glob pattern if no file has this name. Folders are searched recursively. If a
+            folder saved by `datasets` has several splits, the split `train` is used. Hidden files and symbolic links,
             except the path itself, are ignored.
 
     Returns:
-        The files, sorted by path. The files of a `datasets` folder are in row order.
+        The files, sorted by path. The files in a `datasets` folder are in row order.
 
     Raises:
         BadInput: There is no such file.
@@ -158,7 +158,7 @@ def read_chunks(
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words of a text, separated by ASCII whitespace."""
+    """Returns the number of words in a text. Words are separated by ASCII whitespace."""
     return len(text.encode().split())
 
 
@@ -193,7 +193,7 @@ def _separate_lines(text: str) -> str:
 
 
 def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, given in blocks of any length, into chunks. An empty text gives one empty chunk."""
+    """Cuts a text, given in blocks of any length, into chunks. An empty text produces one empty chunk."""
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True

@@ -1,4 +1,4 @@
-"""Whitespace handling for scripts without spaces between words.
+"""Handles whitespace in scripts without spaces between words.
 
 Texts in Chinese, Japanese, Thai, Lao, Khmer and some other languages have no spaces between words unless they have been
 segmented. User texts are joined or left segmented to match the training text. The vocabulary's counts show whether the
@@ -32,8 +32,8 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
     """Returns whether the training text has been segmented, with spaces between words of these scripts.
 
     Args:
-        vocabulary: A vocabulary with counts from the training text. If it contains words, but none in these scripts,
-            the result is True.
+        vocabulary: A vocabulary with counts from the training text. If the vocabulary contains words, but none in these
+            scripts, the result is True.
     """
     spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word

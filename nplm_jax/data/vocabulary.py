@@ -1,4 +1,4 @@
-"""Vocabularies, which map words to ids and back. All rare words share one symbol (section 4 of the paper)."""
+"""Vocabularies, which map words to ids and ids to words. All rare words share one symbol (section 4 of the paper)."""
 
 import collections
 import dataclasses
@@ -55,7 +55,7 @@ class Vocabulary:
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Describes the difference that prevents combining models with these vocabularies; '' if there is none.
+        """Describes the difference that prevents models with these vocabularies from being combined; '' if none.
 
         Args:
             other: The other vocabulary.
@@ -97,12 +97,12 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary of `size` words with a count of one each: RARE, `w1`, `w2` and so on."""
+    """Returns a vocabulary of `size` words, each with a count of one: RARE, `w1`, `w2` and so on."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 
 def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
-    """Builds the vocabulary of the most frequent words; words of equal count rank in order of first occurrence.
+    """Builds the vocabulary of the most frequent words; words with equal counts are ranked by first occurrence.
 
     With min_count=4 and max_vocabulary=16,383, Brown's default tokens give exactly the paper's |V|.
 
@@ -134,7 +134,7 @@ def from_counts(
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
     kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]
-    kept.sort(key=lambda item: -item[1])  # keeps the order of words of equal count
+    kept.sort(key=lambda item: -item[1])  # keeps the order of words with equal counts
     if max_vocabulary:
         left_out = {w for w, _ in [item for item in kept if item[0] not in marks][max_vocabulary - 1 - len(marks) :]}
         kept = [item for item in kept if item[0] not in left_out]

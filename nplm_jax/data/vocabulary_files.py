@@ -12,7 +12,7 @@ from nplm_jax.utils.untrusted import read_numbers
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>count` in id order, and the tokenizer into the same folder."""
+    """Writes UTF-8 lines `word<TAB>count` in id order, and writes the tokenizer to the same folder."""
     tokenizer_files.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 

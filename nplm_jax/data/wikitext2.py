@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-UNKNOWN = '<unk>'  # the corpus's symbol for words that occur fewer than MIN_COUNT times in its training file
+UNKNOWN = '<unk>'  # the symbol in the corpus for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3
 FILES = ('train', 'valid', 'test')
 
@@ -125,7 +125,7 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def mark_rare(text: str) -> str:
-    """Replaces <unk>, the published symbol of rare words, with <rare>."""
+    """Replaces <unk>, the published symbol for rare words, with <rare>."""
     return _UNKNOWN.sub(RARE, text)
 
 

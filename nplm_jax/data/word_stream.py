@@ -48,7 +48,7 @@ class WordStream(NamedTuple):
         return [types[i] for i in self.type_ids_L.tolist()]
 
     def shorten(self, lengths: Sequence[int], kept: Sequence[int]) -> 'WordStream':
-        """Returns the first words of each part of the stream, in memory; the stream itself if nothing is removed.
+        """Returns a stream, in memory, of the first words of each part; the stream itself if nothing is removed.
 
         Args:
             lengths: The number of words of each part.

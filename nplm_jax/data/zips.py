@@ -1,4 +1,4 @@
-"""Reader for untrusted zip files, with one-line errors for damaged files."""
+"""Reads untrusted zip files, and reports damaged files with one-line errors."""
 
 import contextlib
 import os

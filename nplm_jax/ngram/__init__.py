@@ -1,1 +1,1 @@
-"""Count-based language models (section 4.1): estimation, ARPA files, pruning, quantization and storage."""
+"""Estimates, imports, prunes, quantizes and stores count-based language models (section 4.1)."""

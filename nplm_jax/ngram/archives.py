@@ -1,4 +1,4 @@
-"""Safetensors files with a checksum, read as memory-mapped arrays.
+"""Writes safetensors files with a checksum, and reads them as memory-mapped arrays.
 
 The SHA-256 checksum is stored in the header's metadata. It covers the data and the header, with zeros in place of the
 checksum.

@@ -101,13 +101,13 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         The model and its vocabulary. The vocabulary begins with the rare-word symbol, which is read from `<unk>` or
         `<UNK>` and has probability zero if the file has neither. The other words follow in file order. All counts are
         0. `<s>` and `</s>` are words only if the file gives them a positive probability or contains them in longer
-        n-grams, or if `<s>` has a back-off weight. They then keep the file's probabilities.
+        n-grams, or if `<s>` has a back-off weight. In these cases, both marks keep the probabilities in the file.
 
     Raises:
-        BadInput: The text is malformed; a section and the header have different numbers of n-grams; an n-gram is
-            repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order below; or
-            a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message names the
-            file and the line.
+        BadInput: The text is malformed; the number of n-grams in a section differs from the number in the header; an
+            n-gram is repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order
+            below; or a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message
+            names the file and the line.
     """
     ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM accepts both spellings
     keys: list[np.ndarray] = []
@@ -144,7 +144,7 @@ class _Block(NamedTuple):
 
 
 def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
-    """Yields the order of the n-grams in each block of the file, and a function that returns these n-grams.
+    """Yields the n-gram order of each block of the file, and a function that returns the n-grams in the block.
 
     Args:
         path: The file.
@@ -246,11 +246,11 @@ def _encode(
 def _pack(
     path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
 ) -> np.ndarray:
-    """Returns the packed key of each n-gram of one order.
+    """Returns the packed keys of the n-grams of one order.
 
     Args:
         path: The file, for error messages.
-        lines: The line of each n-gram.
+        lines: The line number of each n-gram.
         ids_KxI: The words of each n-gram.
         keys: The keys of the lower orders.
         ids: The id of each word.
@@ -296,5 +296,5 @@ def _nats_to_log10(nats: np.ndarray) -> list[float]:
 
 
 def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
-    """Converts decimal to natural logarithms, with -inf for values up to `zero`. float64."""
+    """Converts decimal to natural logarithms, with -inf for values no greater than `zero`. float64."""
     return np.where(log10 > zero, log10 * _LOG_10, -np.inf)

@@ -25,7 +25,7 @@ _SIX = np.uint64(0x0606060606060606)
 _JOINS = ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF))
 _POWERS = 10 ** np.arange(2 * _LANE + 1, dtype=np.uint64)
 _FLOAT_POWERS = _POWERS.astype(np.float64)
-_EXACT = 2**53  # integers below it, divided by at most 10**16, give the float64 nearest to the decimal number
+_EXACT = 2**53  # integers below this limit, divided by at most 10**16, give the nearest float64
 _SEPARATORS = np.isin(np.arange(ord(' ') + 1), [*b'\t\n '])
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -110,7 +110,7 @@ class BlockParser:
 
 def parse_number(field: bytes) -> float:
     """Parses a number in a form that KenLM reads. Raises ValueError for any other field."""
-    if not _NUMBER.fullmatch(field):  # Python's `float` also accepts underscores, nan, infinity and outer spaces
+    if not _NUMBER.fullmatch(field):  # Python's `float` also accepts underscores, nan, infinity and surrounding spaces
         raise ValueError(f'not a number: {field!r}')
     return float(field)
 

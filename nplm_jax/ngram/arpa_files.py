@@ -1,4 +1,4 @@
-"""Block-wise reader for plain or compressed ARPA files. If a file has another known format, the error names it."""
+"""Reads plain or compressed ARPA files in blocks. If a file has another known format, the error names that format."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 _MAX_BYTES = 2**32  # maximum size of the text
-_MAX_RATIO, _FREE_BYTES = 200, 2**26  # texts above _FREE_BYTES are at most _MAX_RATIO times their compressed size
+_MAX_RATIO, _FREE_BYTES = 200, 2**26  # texts above _FREE_BYTES may be at most _MAX_RATIO times their compressed size
 _MAX_LINE = 2**20  # maximum size of a line, bytes
 _START = 512  # bytes read to identify the file format
 _IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
@@ -39,7 +39,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
         size: The block size, bytes; a block ends with a complete line.
 
     Yields:
-        The number of the first line, from 1; the lines as text; and the lines as bytes.
+        The number of the first line, counting from 1; the lines as text; and the lines as bytes.
 
     Raises:
         BadInput: The file is unreadable, damaged, too large, empty, not text, or in another known format. The message

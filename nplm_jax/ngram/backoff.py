@@ -16,7 +16,7 @@ from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.ngram.scratch import blocks
 
 Values = Any  # a float64 array or a quantization.QuantizedArray, which supports the same indexing
-_WORDS = 2**20  # words scored at once
+_WORDS = 2**20  # number of words scored at once
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -48,7 +48,7 @@ class BackoffModel(LanguageModel):
         return np.concatenate([np.empty(0, np.float32), *chunks])
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
+        """Returns the length of the longest n-gram in the table that ends at each word in `span`."""
         orders = np.arange(1, self.n + 1)[:, None]
         chunks = [((np.stack(nodes[1:]) >= 0) * orders).max(0) for nodes, _ in self._stream_nodes(tokens_T, span)]
         return np.concatenate([np.empty(0, int), *chunks])
@@ -67,7 +67,7 @@ class BackoffModel(LanguageModel):
         return log_p_T
 
     def _stream_nodes(self, tokens_T: np.ndarray, span: Span) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
-        """Yields the nodes and contexts of the words of `span` in batches of bounded size."""
+        """Yields the nodes and contexts of the words in `span`, in batches of bounded size."""
         for block in blocks(len(span), _WORDS):
             part = Span(span.start + block.start, span.start + block.stop)
             nodes = self.table.nodes(with_history(tokens_T, part, self.n), self.n)

@@ -22,7 +22,7 @@ from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
-CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once; bounds the memory
+CONTEXTS_PER_BLOCK = 4096  # number of contexts whose class probabilities are computed at once; limits the memory
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -31,8 +31,8 @@ class ClassNgram(LanguageModel):
 
     The class n-gram is a modified Kneser-Ney model over class ids. P(w | class) is the relative frequency in training
     with an absolute discount of D = n1 / (n1 + 2 n2) on the word counts. The freed mass is spread evenly over the words
-    that do not occur in training. These words belong to every class, because assigning each to a single class would
-    cost 5 nats per occurrence. Their classes in classes_V are used only in contexts.
+    that do not occur in training. These words belong to every class, because assigning each word to a single class
+    would cost 5 nats per occurrence. Their classes in classes_V are used only in contexts.
 
     Attributes:
         classes_V: The class of each word, int64.
@@ -107,12 +107,13 @@ class ClassNgram(LanguageModel):
 
 
 def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
-    """Converts a back-off model to another vocabulary, so that it can be mixed with models of that vocabulary.
+    """Converts a back-off model to another vocabulary, so that the model can be mixed with models over that vocabulary.
 
-    Words in both vocabularies keep their probabilities. The inner rare-word symbol (`<unk>`) divides its probability
-    equally among the words that are only in the outer vocabulary and the outer rare-word symbol. The latter also
-    receives the probabilities of all words that are only in the inner vocabulary. In contexts, words that are only in
-    the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can belong to several of them.
+    Words in both vocabularies keep their probabilities. The probability of the inner rare-word symbol (`<unk>`) is
+    divided equally among the outer rare-word symbol and the words that are only in the outer vocabulary. The outer
+    rare-word symbol also receives the probabilities of all words that are only in the inner vocabulary. In contexts,
+    words that are only in the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can
+    belong to several of these classes.
 
     Args:
         inner: The model.
@@ -201,7 +202,7 @@ class _ExchangeSearch:
         self._add(old, -counts_2xG, -self_count)
         gains_G = self._gains(counts_2xG, self_count)
         best = int(gains_G.argmax())
-        # Moves that gain no more than the rounding error could alternate forever.
+        # Moves that gain no more than the rounding error could alternate indefinitely.
         new = best if gains_G[best] > gains_G[old] + 1e-6 else old
         self._add(new, counts_2xG, self_count)
         self.classes_V[word] = new
@@ -239,7 +240,7 @@ def _xlogx_increase(counts: np.ndarray, increments: np.ndarray | float) -> np.nd
 
 
 def _xlogx(counts: np.ndarray) -> np.ndarray:
-    """Returns c log c, 0 for a count of 0."""
+    """Returns c log c, or 0 for a count of 0."""
     return counts * np.log(np.maximum(counts, 1))
 
 

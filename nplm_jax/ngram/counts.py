@@ -1,4 +1,4 @@
-"""N-gram tables as sorted arrays of packed keys, and n-gram counts.
+"""Counts n-grams, and stores tables of n-grams as sorted arrays of packed keys.
 
 The n-grams of order k are nodes, numbered by their position in a sorted int64 array of keys
 `node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, and a vectorized
@@ -62,7 +62,7 @@ class NgramTable:
         return len(self.keys)
 
     def size(self, order: int) -> int:
-        """Returns the number of n-grams of an order; order 0 has one, the empty n-gram."""
+        """Returns the number of n-grams of an order. Order 0 has one n-gram, the empty one."""
         return len(self.keys[order - 1]) if order else 1
 
     def prefixes(self, order: int) -> np.ndarray:
@@ -108,7 +108,7 @@ class NgramTable:
         return nodes
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
-        """Returns the nodes of the last 0..n-1 words of each context; the rare-word symbol replaces missing words."""
+        """Returns the nodes of the last 0..n-1 words in each context; the rare-word symbol replaces missing words."""
         words_BxN = last_words(check_contexts(contexts_BxN, self.vocabulary_size), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
@@ -165,7 +165,7 @@ class LineMarks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class NgramCounts:
-    """The number of times each n-gram of a table ends at a word of the counted span.
+    """The number of times each n-gram in a table ends at a word in the counted span.
 
     Attributes:
         table: The n-grams.
@@ -198,8 +198,8 @@ def count(
 ) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
 
-    Every word counts once in every order. The contexts of the first words extend to the words before the span, and
-    are filled with the rare-word symbol before the start of the stream, like the contexts of a network.
+    Every word is counted once in every order. The contexts of the first words extend to the words before the span, and
+    are filled with the rare-word symbol before the start of the stream, as are the contexts of a network.
 
     Args:
         tokens_T: Ids of the stream.
@@ -259,7 +259,7 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
 def _copy_words(
     tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
 ) -> np.ndarray:
-    """Copies words like `with_history`, as int32 if the vocabulary is small enough. Raises BadInput for invalid ids."""
+    """Copies the words that `with_history` returns, as int32 if V is small enough. Raises BadInput for invalid ids."""
     writer = scratch.writer(node_dtype(vocabulary_size))
     writer.append(check_ids(with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size))
     for block in blocks(len(span), scratch.block):

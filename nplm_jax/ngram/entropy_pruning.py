@@ -5,7 +5,7 @@ the original and the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
 
-where h' is h without its oldest word and v runs over the words after h. exp(D) - 1 is the relative change in
+where h' is h without its oldest word and v ranges over the words after h. exp(D) - 1 is the relative change in
 perplexity.
 
 References:
@@ -38,12 +38,12 @@ def prune(
     """Removes the n-grams whose removal increases the perplexity by less than a threshold.
 
     Each n-gram is evaluated as if it were the only one removed. Higher orders are pruned first. An n-gram is kept if it
-    is a prefix or suffix of a longer kept n-gram. The sum of the probabilities after a context remains the same:
-    one, up to the rounding of the numbers in a file.
+    is a prefix or suffix of a longer kept n-gram. The sum of the probabilities after a context remains one, up to the
+    rounding of numbers in a file.
 
     Args:
         model: A model whose probabilities sum to one.
-        context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
+        context_p: context_p[k-2] holds P(h) for each context of an n-gram of order k, one value per node of order k-1.
         threshold: The relative change in perplexity, as in SRILM's `ngram -prune`.
         scratch: Storage for large arrays.
         key: The name of the threshold in error messages.
@@ -55,7 +55,7 @@ def prune(
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
     for k in range(2, model.n + 1):
         suffixes.append(suffix_nodes(table, k, suffixes[-1], scratch))
-    excesses: list[np.ndarray] = []  # by which the probabilities after each context exceed one, highest order first
+    excesses: list[np.ndarray] = []  # the excess over one of the probabilities after each context, highest order first
     is_kept = [np.ones(table.size(1), bool), *(np.zeros(table.size(k), bool) for k in range(2, model.n + 1))]
     for k in range(model.n, 1, -1):
         writer = scratch.writer(np.float64)
@@ -83,7 +83,7 @@ def prune(
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
-    """Computes P(h) for the contexts of orders 2 and above with the model, like SRILM's `ngram -prune`.
+    """Computes P(h) for the contexts of orders 2 and above with the model, as SRILM's `ngram -prune` does.
 
     Counts give better estimates (`kneser_ney.context_probabilities`).
 
@@ -102,13 +102,13 @@ def context_probabilities(model: BackoffModel, begin: int | None = None, end: in
 
 
 def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:
-    """Returns the relative entropy caused by the removal of each n-gram of a block, nats.
+    """Returns the relative entropy that results from removing each n-gram in a block, nats.
 
     Args:
         block: The n-grams.
         log_p: log p of the n-grams of this order.
         log_b: log b of the contexts.
-        lower: log P of the last word of each n-gram of the block given its shorter context.
+        lower: log P of the last word of each n-gram in the block given the shorter context.
         context_p: P(h) of the contexts.
     """
     log_p, p, p_lower = log_p[block.nodes], np.exp(log_p[block.nodes]), np.exp(lower)

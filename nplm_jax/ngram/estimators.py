@@ -82,7 +82,7 @@ class MaximumLikelihood(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddDelta(BackoffEstimator):
-    """Relative frequencies with a number added to every count."""
+    """Relative frequencies after adding a constant to every count."""
 
     delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'number added to every count')
 
@@ -123,9 +123,9 @@ class ModifiedKneserNey(KneserNey):
 
     prune: str = key(
         '0',
-        "count thresholds of orders 1, 2, ..., as in KenLM's lmplz --prune; n-grams with at most this count are "
-        "removed; the first threshold must be 0, and the last also applies to all higher orders; '0 0 1' removes "
-        'n-grams of order 3 and above that occur once',
+        "count thresholds of orders 1, 2, ..., as in KenLM's lmplz --prune; n-grams whose count does not exceed "
+        'the threshold of their order are removed; the first threshold must be 0, and the last also applies to all '
+        "higher orders; '0 0 1' removes n-grams of order 3 and above that occur once",
     )
 
     @property

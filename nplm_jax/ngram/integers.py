@@ -1,4 +1,4 @@
-"""Integer sorting and selection of the smallest integer dtype."""
+"""Sorts integers, and selects the smallest sufficient integer dtype."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keys: Non-negative int64.
 
     Returns:
-        The sorted numbers and the original index of each.
+        The sorted numbers and the original index of each number.
     """
     bits = len(keys).bit_length()
     if len(keys) and int(keys.max()) >> (_BITS - bits):

@@ -18,7 +18,7 @@ EM_ITERATIONS = 5  # as in the paper
 
 @dataclasses.dataclass(eq=False)
 class FrequencyBins(mixture.ContextBins):
-    """Bins of contexts by the training frequency of their last two words.
+    """Bins of contexts, determined by the frequency of their last two words in training.
 
     The bin is ceil(-log((1 + x) / T)), where x is the frequency of the context and T is the number of training words.
     Bin 0 holds the most frequent contexts, and the last bin holds the contexts that do not occur in training.
@@ -60,7 +60,8 @@ def fit(
     context. Bins without validation words get the weights estimated by EM on all validation words together.
 
     Deviation: the paper does not say which estimate replaces p3. A value of zero would lose probability mass and bias
-    every mixture. On Brown, it gives perplexities of 346.5 (valid) and 317.2 (test). This model gives 344.0 and 315.2.
+        every mixture. On Brown, a value of zero gives perplexities of 346.5 (valid) and 317.2 (test). This model gives
+        344.0 and 315.2.
 
     Returns:
         The mixture. Its `weights_QxM` are a(q), four weights per bin; its `bins` can be reused by other mixtures.

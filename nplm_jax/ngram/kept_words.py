@@ -1,4 +1,4 @@
-"""Restriction of back-off models to a subset of their words, like SRILM's `-limit-vocab`."""
+"""Restricts back-off models to a subset of their words, in the same way as SRILM's `-limit-vocab`."""
 
 import numpy as np
 

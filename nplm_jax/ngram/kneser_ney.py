@@ -1,7 +1,7 @@
-"""Kneser-Ney smoothing: the back-off form of the paper's baseline, and the modified interpolated form.
+"""Kneser-Ney smoothing in two forms: the back-off form of the paper's baseline, and the modified interpolated form.
 
-Both subtract a discount from every count and give the freed mass to the lower order. They estimate the lower orders
-from the number of distinct words that precede each n-gram, not from its count.
+Both forms subtract a discount from every count and give the freed mass to the lower order. They estimate the lower
+orders from the number of distinct words that precede each n-gram, not from the count of the n-gram.
 """
 
 import fractions
@@ -17,7 +17,7 @@ from nplm_jax.ngram.counts import Block, NgramCounts
 from nplm_jax.ngram.scratch import BLOCK, blocks
 from nplm_jax.utils.progress import progress_bar
 
-FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of counts 1, 2, 3 and more if they cannot be estimated
+FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of counts 1, 2, and 3 or more if no estimate is possible
 FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
@@ -34,9 +34,9 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
     line, `<text>` never occurs and is not one of these words.
 
     Deviation: the paper does not mention min_count. A value of 2 is the default of SRILM, the toolkit used in the
-    paper. As in the paper, n = 5 is then less than 1% better than n = 3 on Brown. With min_count=1, the perplexity
-    rises with n. The reason is that D is nearly 1, so a word seen only once after a context is less probable there
-    than after the shorter context.
+        paper. As in the paper, n = 5 is then less than 1% better than n = 3 on Brown. With min_count=1, the perplexity
+        rises with n. The reason is that D is nearly 1, so a word seen only once after a context is less probable after
+        this context than after the shorter context.
 
     Args:
         counts: The n-grams of the training words.
@@ -84,13 +84,14 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
 
     P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with separate discounts for counts 1, 2, and 3 or
     more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated with 1 / |V|,
-    so every word has a positive probability. If n-grams do not cross lines, the probabilities equal those of KenLM's
-    lmplz.
+    so every word has a positive probability. If n-grams do not cross lines, the probabilities are the same as those of
+    KenLM's lmplz.
 
     Args:
         counts: The n-grams of the training words.
-        thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
-            estimated from all n-grams; dropped n-grams then lose all their mass. If empty, all n-grams are kept.
+        thresholds: The count threshold of each order. N-grams whose count does not exceed the threshold are dropped. As
+            in lmplz, the discounts are first estimated from all n-grams; dropped n-grams then lose all their mass. If
+            empty, all n-grams are kept.
         prune_entropy: The maximum relative increase in perplexity from dropping an n-gram, after `thresholds` have been
             applied; 0 keeps all n-grams. See `entropy_pruning.prune`.
 
@@ -267,7 +268,7 @@ def _apply_discounts(
 
 
 def _unigrams(counts: NgramCounts, adjusted: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Returns P(w). The freed mass is spread evenly over all |V| words, except a mark that never occurs."""
+    """Returns P(w). The freed mass is spread evenly over all |V| words, except for a mark that never occurs."""
     (block,) = counts.table.blocks(1, counts.table.vocabulary_size)
     kept, freed, _ = _apply_discounts(block, adjusted, discounts)
     occurs = np.ones(len(kept), bool)

@@ -1,7 +1,8 @@
-"""Sentence mode as in KenLM's lmplz and query, where n-grams stay within a line and `</s>` is predicted.
+"""The sentence mode of KenLM's lmplz and query, in which n-grams stay within a line and `</s>` is predicted.
 
-The paragraph mark `<p>` serves as both `</s>` and `<s>`. As `</s>`, it ends a line and is predicted. As `<s>`, it
-precedes the next line. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
+The paragraph mark `<p>` serves as both `</s>` and `<s>`. As `</s>`, the mark ends a line and is predicted. As `<s>`,
+the mark precedes the next line. No n-gram in the table crosses `<p>`, so a model can read a stream of lines as if they
+were separate.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Normalization of back-off models with given n-gram probabilities.
+"""Normalizes back-off models with given n-gram probabilities.
 
 The back-off weight of a context h is b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)). The
 sums are over the words w that follow h in the table. For p and P, see `nplm_jax.ngram.backoff`.
@@ -20,14 +20,15 @@ _ROUNDING = 1e-12  # error of a sum of probabilities
 def normalize(
     table: NgramTable, log_p: Sequence[Values], scratch: Scratch, excesses: Sequence[np.ndarray] = ()
 ) -> BackoffModel:
-    """Computes back-off weights such that the probabilities sum to one after every context.
+    """Computes back-off weights so that the probabilities sum to one after every context.
 
     Args:
         table: The n-grams.
         log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
         scratch: Allocates the arrays.
         excesses: The amount by which the probabilities after each context exceed one, for orders 2 and above; 0 by
-            default. Rounded probabilities in a file may leave no mass to other words even if the back-off weight does.
+            default. Rounded probabilities in a file may leave no mass for other words even if the back-off weight is
+            positive.
 
     Returns:
         The model.

@@ -1,4 +1,4 @@
-"""Pruning of back-off models by count thresholds, and removal of arbitrary n-grams."""
+"""Prunes back-off models by count thresholds, and removes arbitrary n-grams."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from nplm_jax.utils.errors import require
 
 
 def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
-    """Parses the count thresholds of orders 1..n; n-grams with at most this count are dropped.
+    """Parses the count thresholds of orders 1..n. N-grams whose count does not exceed the threshold are dropped.
 
     Args:
         key: The config key, for the error message.
-        text: Numbers separated by spaces, as in `lmplz --prune`: one for each order from 1 on. The last one also
-            applies to all higher orders. The first one must be 0, and the numbers must not decrease.
+        text: Numbers separated by spaces, as in `lmplz --prune`: one for each order, starting with order 1. The last
+            number also applies to all higher orders. The first number must be 0, and the numbers must not decrease.
         n: The highest order.
 
     Raises:
@@ -44,7 +44,8 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
     is_kept = [np.ones(table.size(1), bool)]
     is_kept += [counts.counts[k - 1] > thresholds[k - 1] for k in range(2, table.n + 1)]
     for k in range(table.n, 2, -1):
-        # A context may have a smaller count than an n-gram that extends it: words before the span are not counted.
+        # A context may have a smaller count than an n-gram that extends it, because words before the span are not
+        # counted.
         for block in table.blocks(k, counts.scratch.block):
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
@@ -56,10 +57,10 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
 
 
 def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = SCRATCH) -> BackoffModel:
-    """Removes n-grams from a model, which then backs off for them.
+    """Removes n-grams from a model, so that the model backs off for them.
 
-    No other probability changes, so the probabilities sum to one only if each dropped n-gram already has its back-off
-    probability, as after estimation with the same thresholds.
+    No other probability changes. The probabilities therefore sum to one only if the probability of each dropped n-gram
+    already equals its back-off probability, as it does after estimation with the same thresholds.
 
     Args:
         model: The model.

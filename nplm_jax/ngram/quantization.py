@@ -1,4 +1,4 @@
-"""Quantization of back-off models.
+"""Quantizes back-off models.
 
 Above order 1, each log p takes one of 256 or 65,536 values per order. The back-off weights are recomputed from these
 values (`normalization`) and stored in 32 bits, so the probabilities still sum to one.
@@ -15,8 +15,8 @@ from nplm_jax.ngram.normalization import leftover_mass, log_backoff, suffix_log_
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 BITS = (8, 16)
-_SAMPLE = 2**22  # values from which the bins are computed
-_NOTHING = 1e-6  # smaller probabilities are rounding errors of quantization
+_SAMPLE = 2**22  # number of values from which the bins are computed
+_NOTHING = 1e-6  # probabilities below this value are rounding errors of quantization
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,7 +33,7 @@ class QuantizedArray:
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
-        """Sorts the numbers of an array into equally full bins and replaces each number with the mean of its bin.
+        """Sorts the numbers in an array into equally populated bins, and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if the array has at most 2**22 elements and
         fewer distinct values than codes.
@@ -97,7 +97,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
 
 def compact(model: BackoffModel) -> BackoffModel:
-    """Compresses a model whose numbers have seven digits. log b becomes float32, and log p becomes codes if smaller."""
+    """Compresses a model whose numbers have seven digits: log b to float32, and log p to codes if this saves memory."""
     log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
     return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 
@@ -118,7 +118,7 @@ def _normalize(
     suffixes: np.ndarray,
     scratch: Scratch,
 ) -> np.ndarray:
-    """Computes log b of the contexts of the next order such that its probabilities sum to one. float32.
+    """Computes log b of the contexts of the next order so that the probabilities sum to one. float32.
 
     If rounding to the nearest value leaves too little mass for words that do not follow a context, the probabilities
     after this context are rounded down.

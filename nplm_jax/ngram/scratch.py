@@ -18,7 +18,7 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-BLOCK = 2**21  # n-grams sorted or computed at once, in about 256 MB of working memory
+BLOCK = 2**21  # number of n-grams sorted or computed at once, in about 256 MB of working memory
 IN_MEMORY = 2**24  # size of the largest array kept in memory, bytes
 
 
@@ -114,7 +114,7 @@ SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:
-    """A writer of an array in chunks. The array moves from memory to a file when it exceeds `Scratch.in_memory`."""
+    """A chunk-wise writer of an array. The array moves from memory to a file when it exceeds `Scratch.in_memory`."""
 
     def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
         self._scratch = scratch

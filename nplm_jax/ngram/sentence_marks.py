@@ -1,7 +1,7 @@
-"""Conversion between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
+"""Converts between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
 
-Other toolkits read one sentence at a time, with `<s>` before it and `</s>` after it. nplm_jax uses `<p>` for both, and
-a stream continues across it. `<text>`, which begins a text, remains an ordinary word.
+Other toolkits read one sentence at a time, with `<s>` before the sentence and `</s>` after it. nplm_jax uses `<p>` for
+both marks, and a stream continues across `<p>`. `<text>`, which begins a text, remains an ordinary word.
 """
 
 import pathlib
@@ -34,7 +34,7 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
     `nplm score` predicts a line from a context of unknown words followed by `<p>`. The n-grams that begin with `<s>`
     therefore get the probabilities after this context. `<s>` itself has probability zero. No other probability changes.
     If any n-gram continues across `<p>`, other words still follow `</s>`. In bigram models and models estimated line by
-    line, no n-gram does, so they contain the same n-grams as models of lmplz.
+    line, no n-gram continues across `<p>`, so these models contain the same n-grams as models from lmplz.
 
     Args:
         model: A model.
@@ -159,7 +159,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
-    """Removes n-grams that begin with the mark, or returns the model unchanged if an n-gram has it in the middle."""
+    """Removes n-grams that begin with the mark, or returns the model unchanged if the mark is inside an n-gram."""
     table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)

@@ -1,4 +1,4 @@
-"""Extraction of all n-grams of a word stream by sorting their start positions, one range at a time.
+"""Extracts all n-grams from a word stream by sorting their start positions, one range at a time.
 
 A window consists of n consecutive words and the word before them. Windows are divided into ranges by the first two of
 their n words, so the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that
@@ -22,7 +22,7 @@ from nplm_jax.data.mapped_arrays import chunks, release
 from nplm_jax.ngram.integers import node_dtype, sort_with_order, stable_order
 from nplm_jax.ngram.scratch import Scratch, blocks
 
-_SAMPLED = 2**20  # bigrams sampled to choose the bounds of the ranges
+_SAMPLED = 2**20  # number of bigrams sampled to choose the bounds of the ranges
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -32,7 +32,8 @@ class Problem(NamedTuple):
 
     Attributes:
         n: The highest order.
-        vocabulary_size: |V|. In windows, it is the padding id for positions before the first and after the last word.
+        vocabulary_size: |V|. In windows, this value is the padding id for positions before the first and after the last
+            word.
         early: The first bigram of each of the first n-1 windows, int64. The n-grams of order k that start at positions
             0..n-k-1 end before the first counted word.
         bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
@@ -99,7 +100,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges run at once
+    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
@@ -231,7 +232,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 def _find_suffixes(
     problem: Problem, number: int, counted: Counted, sizes: np.ndarray, lookups: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
-    """Returns the suffix node of each n-gram of a range, order by order, int64.
+    """Returns the suffix node of each n-gram in a range, order by order, int64.
 
     Args:
         problem: The parameters of the job.

@@ -1,8 +1,9 @@
-"""Static linear interpolation of back-off models into a single back-off model, like SRILM's `ngram -mix-lm`.
+"""Static linear interpolation of back-off models into one back-off model, as in SRILM's `ngram -mix-lm`.
 
 The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h) and normalized
-back-off weights. Models that lack an n-gram back off. The result equals `mixture.Mixture` for these n-grams but not for
-others, because the result has a single back-off weight per context instead of one per model.
+back-off weights. Models that lack an n-gram back off. For these n-grams, the probabilities are the same as in
+`mixture.Mixture`. For other n-grams, they may differ, because the result has a single back-off weight per context
+instead of one per model.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class _Member:
 
 
 def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> BackoffModel:
-    """Interpolates models into one back-off model of the highest order.
+    """Interpolates models into one back-off model, whose order is the highest order among the models.
 
     Args:
         models: Normalized models with the same vocabulary; the orders may differ.

@@ -1,4 +1,4 @@
-"""Storage of count-based models as safetensors files with a checksum. The files contain only numbers and text.
+"""Stores count-based models as safetensors files with a checksum. The files contain only numbers and text.
 
 The metadata describe the model as JSON, with objects as `{"class": NAME, ARGUMENT: ...}` and arrays by name.
 A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are also checked.

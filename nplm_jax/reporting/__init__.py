@@ -1,1 +1,1 @@
-"""Run folders and their results as tables, figures, metrics and model cards."""
+"""Reads run folders, and presents their results as tables, figures, metrics and model cards."""

@@ -1,4 +1,4 @@
-"""Model cards of finished runs: Markdown with metadata for Hugging Face."""
+"""Writes model cards of finished runs as Markdown with metadata for Hugging Face."""
 
 import json
 import shlex
@@ -87,9 +87,9 @@ def _unit(run: Run) -> str:
 def _data(run: Run) -> str:
     """Describes the training text."""
     if run.imported:
-        return 'The model was imported from an ARPA file, which does not name its training text.'
+        return 'The model was imported from an ARPA file. ARPA files do not name the training text.'
     corpus, counts = run.settings.corpus, (run.results or {}).get('words', {})
-    words = f' Only its first {corpus.words:,} words were used (`corpus.words`).' if corpus.words else ''
+    words = f' Only the first {corpus.words:,} words were used (`corpus.words`).' if corpus.words else ''
     sizes = ', '.join(f'{n:,} for {name}' for name, n in zip(('training', 'validation', 'test'), counts.values()))
     return f'{corpora.describe(corpus)}{words} Tokens: {sizes or "not recorded"}.'
 
@@ -100,7 +100,7 @@ def _denominators(results: Mapping[str, Any]) -> str:
     sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
     text = f'The test text has {sizes}; the total log-probability is the same for all units.' if sizes else ''
     if results.get('oov', {}).get('test'):
-        text += f' {RARE} lowers the perplexity; compare it only with models that have the same vocabulary.'
+        text += f' {RARE} lowers the perplexity; compare perplexities only between models with the same vocabulary.'
     return text.strip()
 
 
@@ -118,8 +118,8 @@ def _training(run: Run) -> str:
 
 
 def _limitations(run: Run) -> str:
-    use = 'Research and teaching: surprisal, re-ranking and mixing of hypotheses, comparison of small language models.'
-    data = 'The model reflects its training text and the biases of this text. Do not rely on generated text.'
+    use = 'Research and teaching, such as computing surprisal, re-ranking hypotheses and comparing small models.'
+    data = 'The model reflects its training text, including any biases. Do not rely on generated text.'
     words = _unit(run) == 'words'
     unknown = ' It does not distinguish between out-of-vocabulary words.' if words else ''
     return f'{use} {data}{unknown}'

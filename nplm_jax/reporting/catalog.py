@@ -1,4 +1,4 @@
-"""Discovery of runs, and access to the files that describe them. This module does not import JAX."""
+"""Finds runs and reads the files that describe them. This module does not import JAX."""
 
 import dataclasses
 import datetime
@@ -53,7 +53,7 @@ _MAX_SUGGESTED = 8
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run as described by its files.
+    """A run, as described by the files in its folder.
 
     Attributes:
         folder: The folder.
@@ -113,17 +113,17 @@ class Run:
     def text(self) -> str:
         """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
-        The value is the digest in corpus.json and the numbers of sampled words, if any. The unique path of the run
-        replaces a missing digest (of a run imported without --vocabulary, or a damaged run).
+        The value is the digest in corpus.json and the number of words in each sample, if any. If a run has no digest
+        (imported without --vocabulary, or damaged), its unique path replaces the digest.
         """
         sample = (self.results or {}).get('sample', {}).get('words', 'all words')
         return f'{self._corpus.get("sha256") or self.folder.resolve()}, {sample}'
 
     def has_test_text_of(self, other: 'Run') -> bool:
-        """Returns whether two runs were evaluated on the same whole test text, regardless of tokenization.
+        """Returns whether two runs were evaluated on the same complete test text, regardless of tokenization.
 
-        Returns False if a digest is not recorded. Digests do not cover whitespace, so recorded sizes must also agree:
-        the numbers of words are equal, and the numbers of bytes differ by at most 1%.
+        Returns False if a digest is not recorded. Digests do not cover whitespace, so the recorded sizes must also
+        agree: the word counts must be equal, and the byte counts may differ by at most 1%.
         """
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
         is_sampled = any((run.results or {}).get('sample') for run in (self, other))
@@ -273,7 +273,7 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
         depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
             runs.append(pathlib.Path(path))
-        descends = CONFIG not in files and depth < _DEPTH  # not into runs
+        descends = CONFIG not in files and depth < _DEPTH  # do not search inside runs
         folders[:] = sorted(f for f in folders if descends and not f.startswith('.'))
     return runs
 

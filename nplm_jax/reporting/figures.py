@@ -1,4 +1,4 @@
-"""Figures of runs, sweeps and hyperparameter searches, as PNG files."""
+"""Draws figures of runs, sweeps and hyperparameter searches as PNG files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     connect points that differ only in the panel's key.
 
     Args:
-        points: The flattened keys and values that each point overrides, and its validation perplexity.
+        points: For each point, the overridden values by flattened key, and the validation perplexity.
         path: The PNG file to write.
         comparable: Whether all points were evaluated on the same words; if not, no point is marked.
 
@@ -93,7 +93,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     best, valid = min(points, key=_perplexity)
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
     best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
-    title = best_point if comparable else 'Perplexities of different words'
+    title = best_point if comparable else 'Perplexities on different words'
     figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
     save_figure(figure, path)
@@ -104,7 +104,7 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
     """Draws the validation perplexity of each trial of a search against each parameter, and marks the best trial.
 
     Args:
-        points: The parameters of each trial, and its validation perplexity, which must be finite.
+        points: For each trial, the parameters and the validation perplexity, which must be finite.
         path: The PNG file to write.
 
     Returns:
@@ -186,7 +186,7 @@ def _draw_panel(
 
 
 def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
-    """Returns the geometric mean perplexity of the points with this value of a key."""
+    """Returns the geometric mean of the perplexities of all points with this value of a key."""
     return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
 
 

@@ -36,7 +36,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
 
     Args:
         path: The file to write.
-        files: The files to pack, by the name of their member.
+        files: The files to pack, by member name.
 
     Raises:
         OSError: Writing failed; an existing file at `path` is unchanged.
@@ -67,7 +67,7 @@ def is_packed(path: pathlib.Path) -> bool:
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Unpacks a model into the cache unless it is already there; returns its folder, which is named after the file.
+    """Unpacks a model into the cache unless it is already there; returns the folder, which is named after the file.
 
     Raises:
         BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.

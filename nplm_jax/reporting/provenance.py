@@ -1,4 +1,4 @@
-"""Provenance of results: commit, package versions, device and memory."""
+"""Records the provenance of results: commit, package versions, device and memory."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Formatting of results.json as a table with notes. This module does not import JAX."""
+"""Formats results.json as a table with notes. This module does not import JAX."""
 
 import math
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSe
 
 
 def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
-    """Returns a Markdown table of the perplexities of a run and of its mixtures with the trigram.
+    """Returns the perplexities of a run, and of its mixtures with the trigram, as a Markdown table.
 
     Args:
         results: The content of results.json.
-        paper: The section `paper.*` of the config, which provides the last row unless it is empty.
+        paper: The section `paper.*` of the config, which provides the last row unless the section is empty.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():

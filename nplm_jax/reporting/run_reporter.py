@@ -1,4 +1,4 @@
-"""Reporting of training progress: metrics.jsonl, TensorBoard events, a progress bar and suggested next commands.
+"""Reports training progress in metrics.jsonl, TensorBoard events and a progress bar, and suggests next commands.
 
 Dims: S updates per chunk.
 """

@@ -1,4 +1,4 @@
-"""Tables and figures of several runs, for `nplm runs` and `nplm compare`."""
+"""Tables and figures that compare several runs, for `nplm runs` and `nplm compare`."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns a unique name for each run: its folder's name, or its path if the name is `mixture` or not unique."""
+    """Returns a unique name for each run: the folder's name, or the path if this name is `mixture` or not unique."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
@@ -64,7 +64,7 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
     """Returns the index of the row with the lowest finite number in each group that has at least two numbers.
 
     Args:
-        columns: The number of each row; None if missing.
+        columns: The number in each row; None if missing.
         groups: The group of each row.
     """
     best = set()
@@ -76,7 +76,7 @@ def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int
 
 
 def differ_in_tokens(runs: Sequence[Run]) -> bool:
-    """Returns whether the kinds of tokens differ, or the tokens of a test text shared by runs without unknown words."""
+    """Returns whether runs have different kinds of tokens, or tokenize the same test text differently."""
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         return True
     measured = {run.text: run for run in runs if run.bits_per_byte is not None}

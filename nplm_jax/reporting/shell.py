@@ -1,4 +1,4 @@
-"""Shell integration: suggested command lines and standard streams."""
+"""Shell integration: formats suggested command lines and prepares the standard streams."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def nplm_command() -> list[str]:
 
 
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
-    """Joins words to a shell command line, with quotes where needed."""
+    """Joins words into a shell command line, with quotes where needed."""
     return shlex.join(map(str, words))
 
 
@@ -83,7 +83,7 @@ def prepare_streams() -> None:
     """Makes printing to stdout and stderr safe.
 
     A stream that the shell has closed (`2>&-`) is replaced by os.devnull. Otherwise, a file opened later would reuse
-    its file descriptor, and libraries would write log messages into that file. Stdout is UTF-8, like the files that
+    its file descriptor, and libraries would write log messages into that file. Stdout uses UTF-8, as do the files that
     commands write. Characters that stderr cannot encode, for example in ASCII or Latin-1, are escaped.
     """
     for name in ('stdout', 'stderr'):

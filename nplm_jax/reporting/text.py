@@ -1,4 +1,4 @@
-"""Output formats: strict JSON, Markdown tables, styled figures and PNG files."""
+"""Formats output as strict JSON and Markdown tables, and styles figures and saves them as PNG files."""
 
 from __future__ import annotations
 

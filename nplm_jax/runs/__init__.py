@@ -1,1 +1,1 @@
-"""Runs a single experiment, and loads, packs, imports and scores with finished runs."""
+"""Runs single experiments; loads, packs and imports runs, and scores text with finished runs."""

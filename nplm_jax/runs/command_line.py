@@ -1,4 +1,4 @@
-"""Support for --config: loading of config files, one-line errors, and the resolved config as text.
+"""Implements --config: loads config files, reports errors in one line, and formats the resolved config.
 
 This module does not import JAX.
 """
@@ -37,7 +37,7 @@ def load_config(file: str) -> ConfigDict:
     """Loads a config that you can modify and pass to `train`.
 
     Args:
-        file: The value of `--config`: the name of a config of this package or the path of a config file, optionally
+        file: The value of `--config`: the name of a config in this package or the path of a config file, optionally
             followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. The path
             `configs/brown.py` also selects `brown` if there is no such file.
 
@@ -54,7 +54,7 @@ def load_config(file: str) -> ConfigDict:
         config = get_config(*[row] * bool(colon))
     except BadInput:
         raise
-    except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
+    except Exception as error:  # noqa: BLE001 (a config file is Python code and may raise any exception)
         is_other_config = isinstance(error, ModuleNotFoundError) and error.name == 'configs'
         advice = '; use `from nplm_jax.configs import ...`' if is_other_config else ''
         if isinstance(error, AttributeError) and _is_of_config(error):
@@ -84,7 +84,7 @@ def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
 
 
 class ConfigParser(flags.ArgumentParser[ConfigDict]):
-    """Parser of the flag --config, based on `load_config`."""
+    """A parser for the flag --config, based on `load_config`."""
 
     def parse(self, argument: str) -> ConfigDict:
         """See `load_config`."""
@@ -96,7 +96,7 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
 
 
 def find_config(file: str) -> str:
-    """Replaces the name of a config of this package by its path, and keeps the preset after the colon.
+    """Replaces the name of a config in this package with its path, and keeps the preset after the colon.
 
     Raises:
         BadInput: There is no such config, or the name of the file does not end in `.py`.
@@ -128,7 +128,7 @@ def find_configs(argv: Sequence[str]) -> list[str]:
 
 
 def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
-    """Checks the keys and values of flags, because the errors of Absl and ml_collections are hard to understand.
+    """Checks the keys and values of flags, because error messages from Absl and ml_collections are unclear.
 
     Args:
         argv: The arguments of the command line, including the contents of flag files.
@@ -137,7 +137,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
     Raises:
         BadInput: Several configs are given, the config has no such key, or a value is missing or has the wrong type.
     """
-    if len(files := _config_files(argv)) > 1:  # absl would use the last one without the keys before it
+    if len(files := _config_files(argv)) > 1:  # absl would use the last config and ignore the keys before it
         raise BadInput('--config', f'cannot be used with --config={files[0]}; give only one config', value=files[-1])
     config: ConfigDict | None = None
     words = iter(argv[1:])
@@ -175,7 +175,7 @@ def _config_files(argv: Sequence[str]) -> list[str]:
 
 
 def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
-    """Returns the error for a flag that names a component. Its message shows how to select it with `--config`."""
+    """Returns the error for a flag that names a component. The message shows how to select it with `--config`."""
     path, _, row = file.partition(':')
     words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
     made = f'{path}:{",".join([*words, name])}'
@@ -202,7 +202,7 @@ def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, sho
 
 
 def explain(error: BaseException) -> BadInput:
-    """Converts an error about flags or the config file to BadInput, whose message is one line.
+    """Converts an error about flags or the config file to BadInput with a one-line message.
 
     Args:
         error: BadInput or an error of Absl, possibly caused by BadInput.

@@ -1,4 +1,4 @@
-"""Loading of the models named on a command line, and tokenization of user texts with their vocabulary."""
+"""Loads the models named on a command line, and tokenizes user texts with the vocabulary of these models."""
 
 import dataclasses
 import functools
@@ -61,7 +61,7 @@ class LoadedModels:
     line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
-        """Returns the models with their names; if there are several models, their mixture comes first."""
+        """Returns the models with their names; if there are several models, the mixture comes first."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 
@@ -93,7 +93,9 @@ class LoadedModels:
                 families = ', '.join(name for name, estimator in classes.items() if estimator.is_backoff)
                 family = settings.model.name
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(flag, f'ARPA files only contain back-off models ({families}, or imported), not {found}')
+                raise BadInput(
+                    flag, f'ARPA files can contain only back-off models ({families}, or imported), not {found}'
+                )
             models.append(model)
         return models
 
@@ -131,7 +133,7 @@ class LoadedModels:
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of each line of a text in which newlines are tokens."""
+        """Returns the tokens of each line in a text whose newlines are tokens."""
         tokens = self.tokenize(text, kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]
@@ -172,7 +174,7 @@ class LoadedModels:
 
         Args:
             words: The words.
-            is_measured: Whether the words are scored, unlike the words of a prompt.
+            is_measured: Whether the words are scored; True for a text and False for a prompt.
         """
         if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
@@ -187,7 +189,7 @@ class LoadedModels:
         Args:
             items: The words of each item.
             key: The source of the words, for error messages.
-            needs_words: Whether individual words are measured, rather than whole items.
+            needs_words: Whether individual words rather than whole items are scored.
 
         Raises:
             BadInput: The tokens of the models are words, and no word is in the vocabulary.
@@ -239,7 +241,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     Args:
         folders: The folders of the runs, packed models, or ARPA files.
         weights: The mixture weights, or '' for equal weights; see `read_weights`.
-        finished: Whether the runs must be finished. If False, a checkpoint suffices.
+        finished: Whether the runs must be finished. If False, runs with a checkpoint are also accepted.
 
     Raises:
         BadInput: `check_models` rejects the runs, the vocabularies or tokenizers differ, or the weights are invalid.
@@ -285,7 +287,7 @@ def _is_arpa(folder: str) -> bool:
 
 
 def _load(folder: str, finished: bool) -> LoadedModel:
-    """Loads a run like `loading.load`, or loads an ARPA file with the same probabilities as KenLM."""
+    """Loads a run in the same way as `loading.load`, or an ARPA file with the same probabilities as KenLM."""
     if not _is_arpa(folder):
         return loading.load_allowed(folder, before_validation=not finished)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
@@ -293,6 +295,6 @@ def _load(folder: str, finished: bool) -> LoadedModel:
 
 
 def _import_advice(folder: str) -> str:
-    """Returns advice to import a model of another toolkit with the vocabulary and `corpus.*` of a run."""
+    """Returns advice on importing a model from another toolkit with the vocabulary and `corpus.*` of a run."""
     command = f'nplm import FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
     return f'`{command}` imports an ARPA model with the vocabulary and corpus.* of {folder}'

@@ -1,4 +1,4 @@
-"""Compatibility checks between the components of a run and its other settings."""
+"""Checks that the components of a run are compatible with each other and with the other settings."""
 
 from nplm_jax.config.settings import Settings, components
 from nplm_jax.data import corpora

@@ -1,4 +1,4 @@
-"""Estimation of count-based models from settings."""
+"""Estimates count-based models from settings."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Final evaluation: perplexity, with and without a trigram mixture, and predicted words."""
+"""Final evaluation of a model: perplexity with and without a trigram mixture, and predicted words."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -44,8 +44,8 @@ def measure(
         model: Any language model.
         data: The corpus.
         settings: The number of words to score in each split.
-        trigram: A function that returns the trigram to mix with the model, or None for no mixture. It is ignored if
-            splits are sampled.
+        trigram: A function that returns the trigram to mix with the model, or None for no mixture. The function is
+            ignored if splits are sampled.
         known: The scores of words that were already scored during training.
 
     Returns:
@@ -64,7 +64,7 @@ def measure(
         for (
             name,
             num_sampled,
-        ) in num_words.items():  # small splits first, which soon gives an estimate of the remaining time
+        ) in num_words.items():  # small splits first, to obtain an early estimate of the remaining time
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}
@@ -110,7 +110,7 @@ def _describe_sample(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 
 def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> dict[str, dict[str, Any]]:
-    """Mixes a model with the interpolated trigram in the three ways of the paper (section 4.2).
+    """Mixes a model with the interpolated trigram in the three ways described in the paper (section 4.2).
 
     Returns:
         The validation and test perplexities and the weights of the model for `fixed` (0.5), `learned` (one weight) and
@@ -127,7 +127,7 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
 
 
 def predictions_table(model: LanguageModel, data: Dataset) -> str:
-    """Formats the predictions for the last word of each paragraph of a small test set; '' if the set is large."""
+    """Formats the predictions for the last word of each paragraph in a small test set; '' if the set is large."""
     if len(data.test) > _MAX_WORDS:
         return ''
     words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)

@@ -21,7 +21,7 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Checks a config, including the combination of its components, and returns it as immutable settings.
+    """Checks a config, including the combination of components, and returns the config as immutable settings.
 
     Args:
         config: A ConfigDict, such as one from `configs/`, or its values as nested dictionaries. Settings are returned
@@ -57,7 +57,8 @@ def run(
         data: The corpus, which several runs may share, or None to load the corpus of the config.
         should_prune: A function that returns whether to stop the run. It is called after each validation except the
             last.
-        notes: Notes that were printed by earlier runs and are not repeated. The notes of this run are added to the set.
+        notes: Notes already printed by earlier runs, which this run does not repeat. The notes of this run are added to
+            the set.
 
     Returns:
         The content of `results.json`.

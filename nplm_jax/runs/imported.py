@@ -1,4 +1,4 @@
-"""Import of ARPA files as runs."""
+"""Imports ARPA files as runs."""
 
 import dataclasses
 import pathlib

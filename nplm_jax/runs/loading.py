@@ -1,4 +1,4 @@
-"""Loading of the models and corpora of existing runs."""
+"""Loads the models and corpora of existing runs."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
         plugins: Modules that may be imported if the run names a body, an output layer or a tokenizer in them.
 
     Raises:
-        BadInput: The folder contains no run, its files are missing or damaged, its model family is not installed, or it
-            requires a plug-in from a module not in `plugins`. For a network, it is also raised if the network has not
-            been validated yet or if JAX settings are invalid.
+        BadInput: The folder contains no run, files are missing or damaged, the model family is not installed, or the
+            run requires a plug-in from a module not in `plugins`. For a network, BadInput is also raised if the network
+            has not been validated yet or if JAX settings are invalid.
     """
     with trust(plugins):
         return load_allowed(folder)
 
 
 def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
-    """Loads a run like `load`, but only with plug-ins that are already allowed.
+    """Loads a run in the same way as `load`, but only with plug-ins that have already been allowed.
 
     Args:
         folder: The run folder or the packed model.
@@ -126,7 +126,8 @@ def load_network(
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
     """Returns the network of a run with its best parameters, and the progress recorded in its checkpoint.
 
-    The progress has the fields of `milestones.Progress`; it is None for a packed model. For errors, see `load`.
+    The progress has the fields of `milestones.Progress`; the progress is None for a packed model. For errors, see
+    `load`.
 
     Args:
         folder: The run folder or the unpacked model.
@@ -198,12 +199,12 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
-    The corpus is a stream or divided into lines, depending on `corpus.context`.
+    The corpus is either a single stream or divided into lines, depending on `corpus.context`.
 
     Args:
         run: The folder of a run, or settings.
-        tokenizer: A tokenizer trained on this corpus, or None to create a tokenizer from the settings. It is ignored if
-            `run` is a folder, because the folder contains the tokenizer.
+        tokenizer: A tokenizer trained on this corpus, or None to create a tokenizer from the settings. The tokenizer is
+            ignored if `run` is a folder, because the folder contains the tokenizer.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.
@@ -220,7 +221,7 @@ def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> datas
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
-    """Reads the corpus shared by existing runs again, in the form that the first run requires.
+    """Rereads the corpus shared by existing runs, in the form that the first run requires.
 
     Args:
         settings: The settings of the first run.

@@ -1,4 +1,4 @@
-"""Mixture weights from the command line or from a file written by `nplm mix`."""
+"""Reads mixture weights from the command line or from a file written by `nplm mix`."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
         folders: The folders of the runs.
 
     Raises:
-        BadInput: The number of weights is wrong, they do not sum to one, or the file belongs to other runs.
+        BadInput: The number of weights is wrong, the weights do not sum to one, or the file belongs to other runs.
     """
     require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
     weights = [1 / len(folders)] * len(folders)

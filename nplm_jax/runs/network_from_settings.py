@@ -1,4 +1,4 @@
-"""Construction of the network described by a config."""
+"""Builds the network described by a config."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Selection of the files of a finished run that belong in a packed model."""
+"""Selects the files of a finished run that belong in a packed model."""
 
 import pathlib
 
@@ -23,7 +23,7 @@ def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of a finished run to include in its packed model, by the names of the members.
+    """Returns the files of a finished run to include in its packed model, by member name.
 
     Args:
         folder: The folder of the run.

@@ -1,4 +1,4 @@
-"""Validation of plug-in bodies and output layers before training, by tracing them on abstract arrays.
+"""Validates plug-in bodies and output layers before training by tracing them on abstract arrays.
 
 Dims: V vocabulary, M features per word, S streams, T predictions per stream, B = S * T.
 """

@@ -1,4 +1,4 @@
-"""Choice of the precision of matrix products, measured once per process and recorded at the start of each run."""
+"""Chooses the precision of matrix products once per process. Each run records the choice when it starts."""
 
 import functools
 import time
@@ -19,17 +19,17 @@ SHAPE = 256, 128, 4096  # examples, inputs and words of an output layer whose pr
 def native_precision(platform: str | None = None) -> Precision:
     """Returns the precision that `auto` selects on a platform; None stands for `default_platform`.
 
-    The precision is bfloat16 on accelerators. On a CPU, it is the result of `measure`.
+    The precision is bfloat16 on accelerators. On a CPU, the precision is the result of `measure`.
     """
     return measure() if (platform or default_platform()) == 'cpu' else 'bfloat16'
 
 
 @functools.cache
 def measure(clock: Callable[[], float] = time.process_time) -> Precision:
-    """Returns bfloat16 if its products are faster by a factor of more than `MARGIN`, and float32 otherwise.
+    """Returns bfloat16 if bfloat16 products are faster by a factor of more than `MARGIN`, and float32 otherwise.
 
     Args:
-        clock: A function that returns the time in seconds. The default is processor time, because wall time depends on
+        clock: A function that returns the time in seconds. The default is CPU time, because wall time depends on
             other processes and would make the choice nondeterministic.
     """
     products = {precision: _product(precision) for precision in _PRECISIONS}

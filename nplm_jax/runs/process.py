@@ -1,4 +1,4 @@
-"""Setup of a process before JAX starts."""
+"""Sets up a process before JAX starts."""
 
 import os
 import warnings

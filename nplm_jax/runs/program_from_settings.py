@@ -1,4 +1,4 @@
-"""Construction of the program and the schedule of a run from its settings."""
+"""Builds the program and the schedule of a run from its settings."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ def make_program(
 
 
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
-    """Returns the parameters whose rows are divided over devices, with their padding values; see `MeshSharding`.
+    """Returns the parameters whose rows are divided across devices, with their padding values; see `MeshSharding`.
 
     C is excluded, even with weight tying, because every device reads arbitrary rows of C.
     """
@@ -88,7 +88,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
 
 
 def total_steps(settings: Settings, steps_per_epoch: int) -> int:
-    """Returns the number of updates of a run that is not stopped early."""
+    """Returns the number of updates in a run that is not stopped early."""
     total = steps_per_epoch * settings.train.epochs
     return min(settings.train.max_steps or total, total)
 

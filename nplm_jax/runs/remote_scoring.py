@@ -1,4 +1,4 @@
-"""Scoring of long texts by cluster workers. Results do not depend on the number of workers.
+"""Scores long texts on cluster workers. Results do not depend on the number of workers.
 
 A text is divided into chunks of a fixed number of words. Each task reads the file of a chunk, which includes the
 context before the chunk, and writes the results for each line. Each worker process loads the model once, from the
@@ -40,7 +40,7 @@ from nplm_jax.utils.io import cache_folder
 from nplm_jax.utils.untrusted import sha256
 
 _loading = threading.Lock()
-_CHUNK_SIZE = 2**16  # words per task; this process scores texts of at most this length itself
+_CHUNK_SIZE = 2**16  # words per task; texts of at most this length are scored in this process
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
 Arrays = Sequence[np.ndarray]
@@ -118,7 +118,7 @@ class RemoteModel(LanguageModel):
         return self._model.next_word(contexts_BxN)
 
     def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-        """See the function `map_lines`. Divides the lines into chunks by their number of words."""
+        """See the function `map_lines`. Divides the lines into chunks by word count."""
         lengths = np.array([len(line) for line in lists[0]], int)
         numbers = (np.cumsum(lengths) - lengths) // _CHUNK_SIZE  # the chunk in which each line begins
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
@@ -141,7 +141,7 @@ class RemoteModel(LanguageModel):
 
     @contextlib.contextmanager
     def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
-        """Yields the result files of the chunks, and reuses results of an earlier process that was interrupted.
+        """Yields the result files of the chunks, and reuses results from an earlier, interrupted process.
 
         The files are removed at the end of the block, unless the block raises an exception.
         """
@@ -205,7 +205,7 @@ def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest of the model files of runs, of the code of their plug-ins and of the version of JAX."""
+    """Returns a digest that covers the model files of runs, the code of their plug-ins and the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
         settings = workdir.read_settings(folder)

@@ -1,4 +1,4 @@
-"""Record of a run's inputs in its folder.
+"""Records the inputs of a run in the run folder.
 
 The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files that the
 model needs. Each copy is named after its config key. Inputs are compared with the record whenever the run is started or
@@ -68,7 +68,8 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
     """Returns the SHA-256 digests of the modules of plug-ins, by config key; see `plugins.digest`.
 
-    Modules of installed packages are skipped, because users may upgrade them, like JAX, during a run.
+    Modules of installed packages are skipped, because users may upgrade these packages during a run, as they may
+    upgrade JAX.
 
     Args:
         settings: The settings of a run.
@@ -140,7 +141,7 @@ def refuse_changes(folder: pathlib.Path, difference: str) -> None:
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Describes the first input that differs from the record of a run; '' if all agree or the run has not trained.
+    """Describes the first input that differs from the record of a run; '' if none differs or nothing was trained.
 
     Args:
         folder: The folder of the run.

@@ -1,4 +1,4 @@
-"""Names of run folders."""
+"""Chooses the names of run folders."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Sessions: the folder, corpus, training and results of a run while a process works on it."""
+"""Sessions, which hold the folder, corpus, training and results of a run while a process works on the run."""
 
 import contextlib
 import dataclasses
@@ -80,17 +80,18 @@ class RunSession:
         return self.corpus.read(self.settings, self.folder)
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
-        """Returns the error with the newest checkpoint and a remedy added to its message."""
+        """Returns the error with a message that also names the newest checkpoint and a remedy."""
         saved = self.store and self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
-        """Evaluates the model, writes results.json and prints the table, all in the first process only.
+        """Evaluates the model, writes results.json and prints the table. Only the first process does this.
 
         Args:
             trained: The result of training; None for a count-based or a finished run.
-            shown: Notes that were printed by earlier runs and are not repeated. The notes of this run are added.
+            shown: Notes already printed by earlier runs, which this run does not repeat. The notes of this run are
+                added.
 
         Returns:
             The content of `results.json` in the first process, and an empty dictionary in other processes.
@@ -242,7 +243,7 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
     and a note on stderr says so.
 
     Raises:
-        BadInput: The files of the text have changed and cannot be read as a text.
+        BadInput: The files of the text have changed and can no longer be read as text.
     """
     digests = run_inputs.model_digests(settings)
     try:

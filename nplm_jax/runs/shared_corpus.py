@@ -10,7 +10,7 @@ from nplm_jax.runs.loading import load_stream
 
 
 class SharedCorpus:
-    """A corpus that runs on the same text share, with its interpolated trigrams.
+    """A corpus shared by runs on the same text, with the interpolated trigrams estimated from it.
 
     The corpus can be read as a stream or by lines, and there is a trigram for each form. Corpora and trigrams are
     created on first use.

@@ -1,4 +1,4 @@
-"""Handling of SIGINT and SIGTERM, which request a stop during training and raise an exception otherwise.
+"""Handles SIGINT and SIGTERM, which request a stop during training and otherwise raise an exception.
 
 This module does not import JAX, because launch.py catches `Terminated` before JAX is imported.
 """
@@ -20,8 +20,8 @@ class Terminated(BaseException):
 def raise_on_sigterm() -> None:
     """Makes SIGTERM raise Terminated, just as Ctrl-C raises KeyboardInterrupt.
 
-    Python ignores exceptions raised in some callbacks, such as callbacks of the garbage collector. In that case, the
-    process sends the signal to itself again 0.1 s later.
+    Python ignores exceptions raised in some callbacks, such as garbage-collection callbacks. In that case, the process
+    sends itself the signal again 0.1 s later.
     """
 
     def terminate(_number: int, _frame: object) -> NoReturn:

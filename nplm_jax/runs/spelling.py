@@ -16,7 +16,7 @@ from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
 UPDATES = 20_000  # maximum number of updates, which determines the number of passes over the words
-# Settings of a small window network over characters that differ from the defaults.
+# Settings in which a small window network over characters differs from the defaults.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
     'model.m': 24,

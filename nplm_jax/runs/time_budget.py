@@ -1,7 +1,7 @@
-"""Choice of a network for a text, a machine and a time budget, for `nplm train --minutes`.
+"""Chooses a network for a text, a machine and a time budget. Used by `nplm train --minutes`.
 
 The function `network(width, passes, words)` of a config file returns the config keys of the best known network for a
-width, a number of passes and a number of training words. The program times updates of networks of several widths and
+width, a number of passes and a number of training words. The program times updates for networks of several widths and
 picks the widest network that fits the budget. A network fits if it can be trained on WORDS_PER_SQUARE * width**2 words
 in at most MAX_PASSES passes, and on every training word at least once. If the text has fewer than MIN_WORDS training
 words, the program picks a 5-gram model.
@@ -56,7 +56,7 @@ class Choice:
     """A chosen model.
 
     Attributes:
-        minutes: The requested minutes of training.
+        minutes: The requested training time, in minutes.
         keys: The chosen values by flattened key, without the keys that the user typed.
         reasons: Lines of text that report the measurements and explain the choice.
     """

@@ -1,4 +1,4 @@
-"""Construction of a training run from its settings: network, mesh, schedule, program and inputs."""
+"""Builds a training run from its settings: network, mesh, schedule, program and inputs."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Selection of the widest network that can be trained on this machine in a given time."""
+"""Selects the widest network that can be trained on this machine in a given time."""
 
 import dataclasses
 import functools
@@ -29,8 +29,8 @@ Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/beyond/frontier/README.md
 MAX_PASSES = 30  # also measured there
-_STRETCH = 1.05  # factor by which training may exceed the time to complete the first pass
-_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows like width**1.4
+_STRETCH = 1.05  # factor by which training may exceed the budget in order to complete the first pass
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows in proportion to width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _CALIBRATION_COST = 1.2  # per word, relative to scoring a word; measured on 50,000 words
 _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and their maximum share of the time
@@ -41,7 +41,7 @@ class Timing(NamedTuple):
 
     Attributes:
         update: The time of an update.
-        start: The time before the first update and before the first scores, mostly compilation.
+        start: The time before the first update and before the first scores, mostly spent on compilation.
         score: The time to score a word.
     """
 
@@ -115,7 +115,7 @@ class Budget:
         return self.settings(self.widths[0]).train.batch_size
 
     def updates(self, passes: int) -> int:
-        """Returns the number of updates in a number of passes."""
+        """Returns the number of updates in the given number of passes."""
         return math.ceil(passes * len(self.data.train) / self.batch_size)
 
     @property
@@ -182,7 +182,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         begun = time.perf_counter()
         state, step = run.init_state(), 0
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
-            chunk = run.chunk(state, step)  # new words each time, because their rows are not cached yet
+            chunk = run.chunk(state, step)  # new words each time, because the rows of new words are not cached yet
             state, nll_S = step_lib.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
             seconds.append(time.perf_counter() - begun - sum(seconds))
@@ -194,6 +194,6 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             begun = time.perf_counter()
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
-    # Use the median, because a brief slowdown of the machine does not affect it.
+    # Use the median, which a brief slowdown of the machine does not affect.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
     return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)

@@ -1,4 +1,4 @@
-"""Run folders: validation, locking and settings."""
+"""Validates and locks run folders, and reads and compares their settings."""
 
 import contextlib
 import errno
@@ -108,7 +108,7 @@ def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, pla
     """Replaces the automatic values in AUTO with the values recorded by a started run, or with values for this machine.
 
     All processes use the values of the first process. A restarted run keeps the values of the machine on which it was
-    started, so its numerics do not change. Every process must call this function.
+    started, so that the numerical results do not change. Every process must call this function.
 
     Args:
         folder: The folder of the run.

@@ -111,7 +111,7 @@ class ByteTokenizer(Tokenizer):
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
         """Returns a Hugging Face tokenizer with the same tokens.
 
-        It has no `added_tokens`, because they would also be recognized in ordinary text.
+        The result has no `added_tokens`, because these would also be recognized in ordinary text.
 
         Args:
             ids: The id of each token of the vocabulary.
@@ -132,7 +132,7 @@ class ByteTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):
-    """A tokenizer that cuts a text into characters. Characters that do not occur in the training texts become bytes.
+    """A tokenizer that cuts a text into characters. Characters that are absent from the training texts become bytes.
 
     `rules` contains the known characters with more than one byte.
     """

@@ -1,4 +1,4 @@
-"""Tokenization of corpus chunks and user texts with any tokenizer."""
+"""Tokenizes corpus chunks and user texts with any tokenizer."""
 
 import collections
 from collections.abc import Collection, Iterable

@@ -23,12 +23,12 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.packages import require_package
 from nplm_jax.utils.untrusted import decode, read_bytes
 
-MAX_BYTES = 2**26 - 2**12  # maximum size of a file and of its copy in a run; leaves room for other JSON values
+MAX_BYTES = 2**26 - 2**12  # maximum size of a file and of the file's copy in a run; leaves room for other JSON values
 MAX_TOKENS = 2**20
 _KEY = 'corpus.tokens'
 _KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by file suffix
 _BYTE = re.compile('<0x([0-9A-F]{2})>')  # a byte token of SentencePiece
-_BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
+_BATCH = 2**12  # number of strings cut at once, which limits the memory for encodings
 _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece', 'BPEDecoder', 'WordLevel'
 
 
@@ -99,7 +99,7 @@ class SentencePiece:
 class FileTokenizer(Tokenizer):
     """A tokenizer that cuts whole paragraphs into the tokens of a file; `corpus.tokens` is the path of the file.
 
-    The vocabulary contains all tokens of the file with the same spelling. <rare> replaces the token for unknown text,
+    The vocabulary contains all tokens in the file, with the same spelling. <rare> replaces the token for unknown text,
     and <p> and <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
 
     Attributes:
@@ -160,7 +160,7 @@ class FileTokenizer(Tokenizer):
         return text
 
     def split(self, text: str) -> list[str]:
-        """See `Tokenizer.split`. Line ends of Windows are read as newlines."""
+        """See `Tokenizer.split`. Windows line endings are read as newlines."""
         text = text.replace('\r\n', '\n').removesuffix('\r')  # a line has no newline after the last `\r`
         return [text] if text.strip() else []
 
@@ -216,7 +216,7 @@ class FileTokenizer(Tokenizer):
         model = values['model']
         if model.get('type') == 'Unigram':
             scores = {token: score for token, score in model['vocab']}
-            # Unknown text scores 10 below the lowest score.
+            # The score of unknown text is 10 below the lowest score.
             lowest, ordered = min(scores.values()), sorted(ids, key=ids.__getitem__)
             model['vocab'] = [(token, scores.get(token, lowest)) for token in ordered]
             model['unk_id'] = ids[RARE]

@@ -1,4 +1,4 @@
-"""Detection of proper nouns by their capital letters. The paper maps proper nouns to one symbol (section 4)."""
+"""Detects proper nouns by their capital letters. The paper maps proper nouns to one symbol (section 4)."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""Sizes, contents and display forms of tokens."""
+"""Computes the sizes, contents and display forms of tokens."""
 
 import functools
 import re
@@ -50,7 +50,7 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 
 
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
-    """Returns whether tokens reproduce their texts except for whitespace, so their sizes add up to the text's size.
+    """Returns whether tokens reproduce their texts except for whitespace, so that token sizes add up to text sizes.
 
     Tokenizers of other models may change case or drop characters. Words counted in the corpus may change case, but
     <number> and <proper> do not reproduce the words that they replace. The result is always True for lossless
@@ -58,7 +58,8 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
 
     Args:
         tokenizer: The tokenizer.
-        texts: Texts and their tokens. Texts with RARE are skipped, because splits with unknown tokens are not measured.
+        texts: Texts and their tokens. Texts with RARE are skipped, because the sizes of splits with unknown tokens are
+            not used.
     """
     if tokenizer.is_lossless:
         return True

@@ -24,7 +24,7 @@ _JOINER = '\u034f'
 
 
 class TextChunk(NamedTuple):
-    """Consecutive paragraphs of one text. Concatenating all chunks of a text gives the text.
+    """Consecutive paragraphs of one text. The concatenation of all chunks of a text is the text.
 
     Attributes:
         text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
@@ -44,9 +44,9 @@ class TextChunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer(Component, abc.ABC):
-    """The base class of tokenizers, which split a text into tokens and join tokens into a text.
+    """The base class of tokenizers, which split text into tokens and join tokens into text.
 
-    A subclass implements `split` and `cut`. All its fields must have defaults; they are saved with each run.
+    A subclass implements `split` and `cut`. All fields must have defaults, and are saved with each run.
 
     Attributes:
         kind: The name of the tokenizer, a value of `corpus.tokens`.
@@ -77,7 +77,7 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             tokens: The tokens.
-            clean_up: Whether to return ordinary text. Tokenizing it again may give other tokens.
+            clean_up: Whether to return ordinary text. Tokenizing this text again may give other tokens.
         """
         return ' '.join(tokens)
 
@@ -138,7 +138,7 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 
 
 def count_characters(words: Iterable[str]) -> int:
-    """Returns the number of characters in the text that consists of the given words.
+    """Returns the number of characters in a text that consists of the given words.
 
     The space or newline after each word is included. <text> and <p> count as one character, the newline of an empty
     line.

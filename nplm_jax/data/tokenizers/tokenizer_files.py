@@ -1,4 +1,4 @@
-"""Serialization of tokenizers in run folders."""
+"""Saves tokenizers to run folders and loads them."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
-    """Writes CONFIG_FILE into a run's folder, and RULES_FILE with the token ids for byte-level tokenizers."""
+    """Writes CONFIG_FILE to a run's folder and, for byte-level tokenizers, RULES_FILE with the token ids."""
     values = to_dict(tokenizer)
     (folder / RULES_FILE).unlink(missing_ok=True)  # may belong to another tokenizer
     if isinstance(tokenizer, ByteTokenizer):

@@ -47,15 +47,15 @@ class WordTokenizer(Tokenizer):
 
     The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
-    A user's text is tokenized like the corpus and adapted to the vocabulary. If the tokens of the corpus were already
-    separated by spaces, punctuation is split off both ends of a word unless the vocabulary contains the word with its
-    punctuation, like `Mr.` in Brown. Words outside the vocabulary are split at dashes. Contractions are split if the
-    vocabulary contains both parts, such as `do` and `n't`. Apostrophes and quotation marks are rewritten as in the
-    vocabulary. With `corpus.tokens=whitespace`, a user's text is not adapted.
+    A user's text is tokenized in the same way as the corpus and adapted to the vocabulary. If the tokens of the corpus
+    were already separated by spaces, punctuation is split off both ends of a word unless the vocabulary contains the
+    word with its punctuation, such as `Mr.` for Brown. Words outside the vocabulary are split at dashes.
+    Contractions are split if the vocabulary contains both parts, such as `do` and `n't`. Apostrophes and quotation
+    marks are rewritten as in the vocabulary. With `corpus.tokens=whitespace`, a user's text is not adapted.
 
     Attributes:
         lowercase: Whether tokens are in lower case.
-        split_possessive: Whether to split the possessive 's off a word, so dog's becomes dog 's.
+        split_possessive: Whether to split the possessive 's off a word, so that dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
         proper_nouns: Whether capitalized proper nouns become <proper>. In a user's text, capitalized words outside
             the vocabulary count as proper nouns, unless the vocabulary contains their lower-case forms.
@@ -64,7 +64,8 @@ class WordTokenizer(Tokenizer):
         match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
         split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary contains all parts.
         is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only where KenLM does.
-            The kind `lmplz` splits at the whitespace of KenLM's lmplz, and other kinds at the whitespace of its query.
+            The kind `lmplz` splits at the whitespace of KenLM's lmplz, and other kinds split at the whitespace of
+            KenLM's query.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -119,7 +120,7 @@ class WordTokenizer(Tokenizer):
     def learn(
         self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
-        """Finds the proper nouns of all texts together if `proper_nouns` is true.
+        """If `proper_nouns` is true, finds the proper nouns in all texts together.
 
         Raises:
             BadInput: No word is capitalized.
@@ -145,7 +146,7 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word. `is_name` states whether the word is a proper noun when it is capitalized."""
+        """Returns the token of a word. `is_name` states whether the word, if capitalized, is a proper noun."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
@@ -165,7 +166,7 @@ class WordTokenizer(Tokenizer):
         return all(self._fit_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
     def _split_punctuation(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits punctuation off the ends of a chunk without whitespace, and a contraction into two known parts."""
+        """Splits punctuation off the ends of a chunk without whitespace, and splits contractions into known parts."""
         if self._is_known(chunk, known):
             return [chunk]
         marks = ''.join(filter(is_punctuation, chunk))
@@ -240,7 +241,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Returns whether a word is numeric, like 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
+    """Returns whether a word is numeric, such as 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st.
 
     B52 and five are not numeric. Deviation: the paper (section 4) does not define numeric forms.
     """
@@ -265,7 +266,7 @@ def split_possessive(word: str) -> list[str]:
 def match_quotes(word: str, known: Collection[str]) -> str:
     """Rewrites straight and curly apostrophes and quotation marks as in the vocabulary.
 
-    Only words outside the vocabulary change, and only into words of the vocabulary.
+    Only words outside the vocabulary are rewritten, and only as words in the vocabulary.
     """
     return next((form for form in (word, *(word.translate(table) for table in _QUOTES)) if form in known), word)
 
