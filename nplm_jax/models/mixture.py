@@ -18,7 +18,7 @@ from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
 ROUNDING = 0.005  # maximum rounding error of a weight printed to two decimal places
-Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P for the words in the span
+Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P for words in the span
 CHUNK_SIZE = 2**16  # number of words scored at once
 
 
