@@ -171,7 +171,7 @@ def measure(flags: study.Flags) -> None:
     for number, point in enumerate(left, start=1):
         print(f'{number} of {len(left)}: {point.name}, {point.result.stem}', flush=True)
         if point.result.exists() and (faults := _faults_of_finished(point, runs)):
-            again = f'{runs / point.name}: is the rejected run ({", ".join(faults)}); delete it to train it again'
+            again = f'{runs / point.name}: contains the rejected run ({", ".join(faults)}); delete it to train it again'
             print(again, file=sys.stderr)
             failed += 1
             continue

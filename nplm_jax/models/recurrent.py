@@ -50,7 +50,7 @@ class Recurrent(StreamBody):
     )
     slowness_penalty: NonNegative = key(
         0.0,
-        "coefficient of a penalty on the mean squared change of the last layer's output between words, before dropout",
+        "coefficient of a penalty on the mean squared change in the last layer's output between words, before dropout",
     )
     cell_class: ClassVar[Any]
 

@@ -51,7 +51,7 @@ def all_reduced_bytes(text: str) -> int:
         ValueError: The program contains other collectives, which would not be counted.
     """
     if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
-        raise ValueError(f'the program has {", ".join(others)} too')
+        raise ValueError(f'the program also contains {", ".join(others)}')
     return sum(BYTES[kind] * math.prod(shape) for kind, shape in sent_arrays(text))
 
 
