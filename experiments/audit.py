@@ -1,9 +1,10 @@
-"""Audits the versions and commits of the committed results, and lists results to repeat.
+"""Audits the versions and commits of the committed results, and lists the results that should be repeated.
 
     python -m experiments.audit [--files]
 
 Prints one row per study. A result is good if it records its versions and a commit of this repository without local
-changes, and if no version is known to compute wrong numbers. --files prints one row for each result that is not good.
+changes, and if none of the versions is known to compute wrong numbers. --files prints one row for each result that is
+not good.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
 
 
 def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
-    """Returns the origin of each committed result; results are JSON files in folders named results."""
+    """Returns the origin of each committed result. Results are the JSON files in folders named results."""
     return {path: origins.of(json.loads(path.read_text())) for path in sorted(folder.rglob('results/**/*.json'))}
 
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
-    """Returns the faults of each result; the list of a good result is empty."""
+    """Returns the faults of each result. For a good result, the list is empty."""
     known = known_commits()
     return {path: faults_of(origin, known) for path, origin in results.items()}
 
 
 def known_commits() -> frozenset[str]:
-    """Returns all commits of this repository; an empty set outside a clone."""
+    """Returns all commits of this repository, or an empty set outside a clone."""
     done = subprocess.run(['git', 'rev-list', '--all'], cwd=HERE, capture_output=True, text=True)
     return frozenset(done.stdout.split())
 
 
 def make(show_files: bool = False) -> str:
-    """Returns the table of studies, or the table of results with faults."""
+    """Returns the table of studies, or the table of the results that have faults."""
     results = read_all()
     found_in = faults(results)
     if show_files:

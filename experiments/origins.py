@@ -1,4 +1,4 @@
-"""Origins of committed results: their recorded jaxlib releases, commits and load of the machine."""
+"""The origins of committed results: the recorded jaxlib releases, commits and load of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from nplm_jax.distributed.jax_settings import UNUSABLE
 
 _MOST_NAMES = 6  # in a note
-_BUSY = 3.0  # with this load average before a run, other programs slow it down on two cores
+_BUSY = 3.0  # from this load average before a run, other programs slow the run down on two cores
 
 
 class Origin(NamedTuple):
@@ -19,7 +19,7 @@ class Origin(NamedTuple):
         jaxlib: The releases of jaxlib recorded in its rows.
         commits: The commits recorded in its rows.
         is_busy: Whether other programs ran on the machine when a run started.
-        is_partial: Whether a row lacks its release of jaxlib or its commit.
+        is_partial: Whether a row lacks its jaxlib release or its commit.
     """
 
     jaxlib: frozenset[str]
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
     @property
     def excluded(self) -> frozenset[str]:
-        """The recorded releases that this version rejects."""
+        """The recorded jaxlib releases that this version rejects."""
         return self.jaxlib & UNUSABLE.keys()
 
     @property
@@ -48,13 +48,13 @@ def of(content: Any) -> Origin:
 
 
 def _load(row: Mapping[str, Any]) -> float:
-    """Returns the load average before a run, over the last minute if several are recorded; 0 if none is recorded."""
+    """Returns the load average before a run, or 0 if none is recorded. Of several, returns that of the last minute."""
     load = row.get('load', row.get('load_before', 0.0))
     return load[0] if isinstance(load, list) else load
 
 
 def note(files: Mapping[pathlib.Path, Any]) -> str:
-    """Returns a note with one sentence per reason to distrust results or times of a table; '' if there are no reasons.
+    """Returns a note with one sentence for each reason to distrust a table's results or times, or '' without reasons.
 
     Args:
         files: The contents of the files that the table shows.
@@ -74,7 +74,7 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
 
 
 def _subject(some: list[pathlib.Path], shown: Collection[pathlib.Path]) -> str:
-    """Returns the names or the number of some of the results that a table shows, with the verb: `All results were`."""
+    """Returns the subject and verb of a sentence about some of the results in a table, such as `All results were`."""
     total = len(shown)
     if len(some) == total:
         return 'All results were' if total > 1 else 'The result was'
@@ -85,14 +85,14 @@ def _subject(some: list[pathlib.Path], shown: Collection[pathlib.Path]) -> str:
 
 
 def _name(path: pathlib.Path, shown: Collection[pathlib.Path]) -> str:
-    """Returns the name of a result, with as many of its folders as distinguish it from the others."""
+    """Returns the name of a result, with just enough of its folders to distinguish it from the other results."""
     endings = ((path.with_suffix('').parts[-n:], n) for n in range(1, len(path.parts)))
     alike = ((end, sum(other.with_suffix('').parts[-n:] == end for other in shown)) for end, n in endings)
     return '/'.join(next((end for end, number in alike if number == 1), path.with_suffix('').parts))
 
 
 def _records(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the dictionaries in a JSON value that record versions or a commit."""
+    """Yields those dictionaries in a JSON value that record versions or a commit."""
     if isinstance(value, dict):
         if isinstance(value.get('versions'), dict) or isinstance(value.get('commit'), str):
             yield value

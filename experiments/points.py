@@ -1,4 +1,4 @@
-"""The runs of the studies, one per committed result. `python -m experiments.runs` trains them."""
+"""The runs that the studies need, one per committed result. `python -m experiments.runs` trains these runs."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Training(Point):
 
     Attributes:
         config: The config file and its preset, such as `configs/brown.py:mlp9`.
-        keys: The keys set on the command line.
+        keys: The keys to set on the command line.
     """
 
     config: str = ''
     keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def words(self, runs: pathlib.Path) -> list[str]:
-        """Returns the arguments of launch.py, without --workdir. The required points are the network's teachers."""
+        """Returns the arguments of launch.py except --workdir. The required points are the network's teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         wanted = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
         components = [wanted[key] for key in CHOOSERS if key in wanted]
         keys, config = {key: wanted[key] for key in wanted if key not in CHOOSERS}, ','.join([self.config, *components])
-        if components:  # a component chosen by a word has the defaults of the config file
+        if components:  # a component chosen by name has the defaults of the config file
             defaults, values = flatten(load_config(config)), flatten(override(load_config(self.config), wanted))
             keys = {key: value for key, value in values.items() if key in keys or value != defaults[key]}
         return [f'--config={config}', *(f'--config.{key}={value}' for key, value in keys.items())]
@@ -63,10 +63,10 @@ class Training(Point):
 
 @dataclasses.dataclass(frozen=True)
 class Program(Point):
-    """A run of a study's own program, which receives the folder as --workdir and the results file as --output.
+    """A run of a study's own program. The folder is passed as --workdir, and the results file as --output.
 
     Attributes:
-        command: The module and its other flags.
+        command: The module, and the other flags.
     """
 
     command: tuple[str, ...] = ()
@@ -78,14 +78,14 @@ class Mixture(Point):
 
 
 def _preset(folder: pathlib.Path, corpus: str, preset: str, **changes: Any) -> Training:
-    """Returns the point of a preset, named after the preset, with some fields changed."""
+    """Returns the point for a preset, which is named after the preset, with some fields changed."""
     config = f'configs/{corpus}.py:{preset}'
     made = Training(folder / f'{preset}.json', f'{corpus}-{preset}', config=config)
     return dataclasses.replace(made, **changes)
 
 
 def seed_result(folder: pathlib.Path, preset: str, seed: int) -> pathlib.Path:
-    """Returns the results file of a preset and a seed. Results of the first seed are rows of the tables."""
+    """Returns the results file for a preset and a seed. The results of the first seed are rows of the tables."""
     return folder / f'{preset}.json' if seed == 1 else folder / 'seeds' / f'{preset}-{seed}.json'
 
 
@@ -95,7 +95,7 @@ def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Traini
 
 
 def table1() -> Iterator[Point]:
-    """Yields Table 1: every row, additional seeds of two networks, and two networks not in the paper."""
+    """Yields Table 1: every row, additional seeds for two networks, and two networks that are not in the paper."""
     folder = results.folder('table1')
     for preset in (*brown.TABLE1, 'large'):
         yield _preset(folder, 'brown', preset)
@@ -119,14 +119,14 @@ def table2() -> Iterator[Point]:
 
 
 def versions() -> Iterator[Point]:
-    """Yields the runs for comparing JAX versions. Train them with an older Python and JAX."""
+    """Yields the runs for comparing JAX versions. Train these runs with an older Python and JAX."""
     for name in versions_table.RUNS:
         config = 'configs/brown.py' if name == 'default' else f'configs/brown.py:{name}'
         yield Training(versions_table.RESULTS / f'{name}.json', f'versions-{name}', config=config)
 
 
 def recurrent() -> Iterator[Point]:
-    """Yields the recurrent networks, and a mixture of an LSTM, MLP9 and a 5-gram."""
+    """Yields the recurrent networks and a mixture of an LSTM, MLP9 and a 5-gram."""
     folder = results.folder('recurrent')
     for preset in brown.RECURRENT:
         yield _preset(folder, 'brown', preset)
@@ -142,7 +142,7 @@ def cheaper() -> Iterator[Point]:
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
 
 
-# Corpus -> the presets of the frontier and their seeds. On Brown, mixtures gain more than an hour of training does.
+# Corpus -> the presets of the frontier and their seeds. On Brown, mixing gains more than an hour of training does.
 FRONTIER = {
     'brown': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,)},
     'wikitext2': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,), 'one_hour': (1,)},
@@ -183,7 +183,7 @@ def on_wikitext2() -> Iterator[Point]:
 
 
 def lineage() -> Iterator[Point]:
-    """Yields the rungs of the ladder with two seeds (count-based: one seed), on Brown and some on WikiText-2."""
+    """Yields the rungs of the ladder on Brown, and some on WikiText-2, with two seeds (one if count-based)."""
     for corpus in ladder.CORPORA:
         for seed in (1, 2):
             for rung in ladder.RUNGS:
@@ -195,14 +195,18 @@ def lineage() -> Iterator[Point]:
 
 
 def use() -> Iterator[Point]:
-    """Yields the models of the studies in experiments/use; their folders are in `use`."""
+    """Yields the models for the studies in experiments/use. Their folders are in `use`."""
     folder = results.folder('reading_times') / 'runs'
     for run in models.runs():
         yield Training(folder / f'{run.name}.json', f'use/{run.name}', config=run.config, keys=run.keys)
 
 
 def tokens() -> Iterator[Point]:
+<<<<<<< HEAD
     """Yields the networks over words, subwords and bytes; their texts and runs are in `tokens`."""
+=======
+    """Yields the networks over words, pieces and bytes. Their texts and runs are in `tokens`."""
+>>>>>>> str7
     for run in tokens_study.all_runs():
         command = 'experiments.beyond.tokens.study', f'--run={run.name}'
         yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)

@@ -1,4 +1,4 @@
-"""Reads, writes and shows the results of the studies."""
+"""Functions that read and write the results of the studies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def study_of(path: pathlib.Path) -> str:
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
-    """Returns the results.json committed as ROW.json. Raises BadInput if it is missing or damaged."""
+    """Returns the results.json that is committed as ROW.json. Raises BadInput if it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(path, 'is missing; run this row and copy its results.json to this path')
@@ -40,7 +40,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of a committed file. The note below a study's table depends on the files that it loads."""
+    """Returns the content of a committed file. The note below a study's table depends on the files the study loads."""
     content = read_json(path)
     _loaded.append((path, content))
     return content
@@ -48,7 +48,7 @@ def load(path: pathlib.Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
-    """Yields a dictionary; after the block, it maps the files that `load` read in the block to their contents."""
+    """Yields a dictionary. After the block, it maps the files that `load` read in the block to their contents."""
     before = len(_loaded)
     files: dict[pathlib.Path, dict[str, Any]] = {}
     try:
@@ -59,13 +59,13 @@ def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
 
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
-    """Writes the results of a study atomically, and creates the folder."""
+    """Writes the results of a study atomically. Creates the folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(measured, indent=2, allow_nan=False) + '\n')
 
 
 def write_each(path: pathlib.Path, states: Iterable[dict[str, Any]]) -> None:
-    """Writes the results after each row, so an interrupted study keeps its measured rows.
+    """Writes the results after each row, so that an interrupted study keeps the rows it has measured.
 
     Args:
         path: The file.

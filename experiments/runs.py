@@ -1,13 +1,13 @@
-"""Trains the runs of studies whose results are missing, shortest first. The same command resumes.
+"""Trains the runs of studies whose results are missing, shortest first. Run the same command again to resume.
 
     python -m experiments.runs table1 recurrent            the missing runs of these studies
     python -m experiments.runs --until=17:30               all missing runs; stops at that time of day
     python -m experiments.runs table1 --only='mlp9*' --repeat     also runs that experiments.audit rejects
     python -m experiments.runs --repeat --list             lists the runs to train, with their earlier duration
 
-The folder --runs keeps each run. Its results.json is written to the results of its study, with the processor
-seconds and the wall time of its process, the load of the machine before it, and the keys that differ from their
-defaults.
+Each run is kept in the folder --runs. The results.json of a run is added to the results of the run's study, together
+with the CPU time and the wall time of the process, the load of the machine before the run, and the keys that differ
+from their defaults.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[1]
-_COST = 'processor_seconds', 'process_seconds', 'load'  # of the process that trained an entire run
-_SAVING = 60  # training is asked to stop this many seconds before --until
+_COST = 'processor_seconds', 'process_seconds', 'load'  # the cost of a process that trained an entire run
+_SAVING = 60  # seconds before --until at which training is asked to stop
 
 
 def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
-    """Returns the points without a usable result, shortest first; points never trained come last.
+    """Returns the points without a usable result, shortest first. Points that were never trained come last.
 
     Args:
         names: Studies of `points.STUDIES`.
-        only: A pattern of the names of results, such as `mlp*`.
-        repeat: Whether to train again the runs whose results `experiments.audit` rejects.
+        only: A pattern that the names of the results must match, such as `mlp*`.
+        repeat: Whether to retrain the runs whose results `experiments.audit` rejects.
     """
     faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
@@ -54,7 +54,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
 
 
 def seconds_before(point: Point) -> float | None:
-    """Returns the duration of the run of a committed result, in seconds; None without a committed result."""
+    """Returns the duration of the run behind a committed result, in seconds, or None without a committed result."""
     if not point.result.exists():
         return None
     before = read_json(point.result)
@@ -64,12 +64,12 @@ def seconds_before(point: Point) -> float | None:
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains or resumes a run. For a finished run, launch.py only checks that the config is the same.
+    """Trains or resumes a run. If the run is finished, launch.py only checks that the config is the same.
 
     Args:
         words: The arguments of launch.py, without --workdir.
         folder: The run's folder.
-        until: The time at which to stop, seconds since the epoch; 0 for never.
+        until: The time at which to stop, in seconds since the epoch, or 0 for never.
 
     Returns:
         The results, and the cost of the process if it trained the entire run.
@@ -88,7 +88,7 @@ def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> di
 
 
 def _run(command: list[str], until: float) -> None:
-    """Runs a process until it ends, or asks it to stop in time. Raises the exceptions of `launch`."""
+    """Runs a process until it ends, or asks it to stop in time. Raises the same exceptions as `launch`."""
     with subprocess.Popen(command, cwd=ROOT) as child:
         try:
             child.wait(max(0.0, until - _SAVING - time.time()) if until else None)
@@ -97,7 +97,7 @@ def _run(command: list[str], until: float) -> None:
             child.wait()
             if isinstance(stop, Terminated):
                 raise
-        except KeyboardInterrupt:  # the terminal has also sent it to the child
+        except KeyboardInterrupt:  # the terminal has also sent the signal to the child
             child.wait()
             raise
     if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the child has no handler during its first second
@@ -107,7 +107,7 @@ def _run(command: list[str], until: float) -> None:
 
 
 def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
-    """Trains a point after its required runs. Returns its results. Raises the exceptions of `launch`."""
+    """Trains a point after the runs it requires. Returns its results. Raises the same exceptions as `launch`."""
     needed = [train(other, runs, until) for other in point.needs]
     if isinstance(point, Mixture):
         return _mix(point, needed, runs)
@@ -128,21 +128,28 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
 
 
 def _cost_before(point: Point, found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the cost in the committed result of a point if it is from the same run; otherwise an empty dictionary."""
+    """Returns the cost in a point's committed result if it is from the same run, otherwise an empty dictionary."""
     before = read_json(point.result) if point.result.exists() else {}
     is_same = all(before.get(key) == found.get(key) for key in ('commit', 'perplexity'))
     return {key: before[key] for key in _COST if is_same and key in before}
 
 
+<<<<<<< HEAD
 def _rejected(point: Point, runs: pathlib.Path) -> dict[pathlib.Path, list[str]]:
     """Returns the finished runs of a point, and of its required points, that `experiments.audit` rejects, and why."""
     files = [runs / each.name / 'results.json' for each in (point, *point.needs)]
     faults = audit.faults({path: origins.of(read_json(path)) for path in files if path.exists()})
     return {path.parent: found for path, found in faults.items() if found}
+=======
+def _faults_of_finished(point: Point, runs: pathlib.Path) -> list[str]:
+    """If a point has an earlier finished run, returns the reasons why `experiments.audit` rejects it."""
+    path = runs / point.name / 'results.json'
+    return audit.faults({path: origins.of(read_json(path))})[path] if path.exists() else []
+>>>>>>> str7
 
 
 def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes runs with weights learned on the validation words. Returns the results with summed times and sizes."""
+    """Mixes runs with weights learned on the validation words. Returns the results, with times and sizes summed."""
     output = runs / f'{point.name}.json'
     folders = [str(runs / member.name) for member in point.needs]
     command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']
@@ -171,9 +178,15 @@ def measure(flags: study.Flags) -> None:
     runs, failed = expand('--runs', flags.runs), 0
     for number, point in enumerate(left, start=1):
         print(f'{number} of {len(left)}: {point.name}, {point.result.stem}', flush=True)
+<<<<<<< HEAD
         if point.result.exists() and (rejected := _rejected(point, runs)):
             for folder, faults in rejected.items():
                 print(f'{folder}: is rejected ({", ".join(faults)}); delete it to train it again', file=sys.stderr)
+=======
+        if point.result.exists() and (faults := _faults_of_finished(point, runs)):
+            again = f'{runs / point.name}: contains the rejected run ({", ".join(faults)}); delete it to train it again'
+            print(again, file=sys.stderr)
+>>>>>>> str7
             failed += 1
             continue
         try:

@@ -1,4 +1,4 @@
-"""The origin of a study's results: its command, and the commit, versions and device of this process and of its runs."""
+"""The origin of a study's results: the command, commit, versions and device of this process and of the runs."""
 
 import shlex
 import sys
@@ -9,15 +9,15 @@ from nplm_jax.reporting import provenance
 
 
 def of_module(module: str) -> dict[str, Any]:
-    """Returns `provenance` and the command of this process, `python -m MODULE` with its arguments."""
+    """Returns `provenance` and the command of this process, `python -m MODULE` with arguments."""
     return {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance.provenance()}
 
 
 def of_runs(recorded: Iterable[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
-    """Returns the origins of the results of runs, to record them in a result that depends on them.
+    """Returns the origins of the runs' results, which are recorded in a result that depends on these runs.
 
-    A note or an audit then also finds runs that were trained with an excluded jaxlib, with uncommitted changes or while
-    other programs ran, or whose versions are unknown.
+    A note or an audit then also covers runs that were trained with an excluded jaxlib, with uncommitted changes or
+    while other programs ran, and runs whose versions are unknown.
     """
     keys = 'name', 'seed', 'commit', 'load'
     return [

@@ -1,4 +1,4 @@
-"""The entry point of every study: flags, `--show`, and one-line messages for expected failures."""
+"""The entry point of every study, which handles flags, `--show`, and one-line messages for expected failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = {'lm_eval': 'lm-eval', 'sklearn': 'scikit-learn'}  # module -> packag
 
 
 class StudyParser(Parser):
-    """The parser of a study. Like `nplm`, it reports errors in one line with exit code 2."""
+    """The parser of a study. As in `nplm`, errors are reported in one line, with exit code 2."""
 
     def __init__(self, doc: str) -> None:
         super().__init__('', doc)
@@ -38,7 +38,8 @@ class StudyParser(Parser):
             flag: The flag.
             allowed: The names.
             help: The description of the names.
-            default: The description of the default in --help. If it is not 'all', the value without the flag is None.
+            default: The description of the default in --help. If it is not 'all', the value is None when the flag is
+                omitted.
         """
         allowed = list(allowed)
 
@@ -62,10 +63,10 @@ class StudyParser(Parser):
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
 
     def add_output_path(self, default: str | os.PathLike[str] = '', help: str = '', folder: bool = False) -> None:
-        """Adds --output, the file or folder of the results; `parse_args` returns it as a path, or '' without one.
+        """Adds --output, the file or folder of the results. `parse_args` returns a path, or '' if there is none.
 
         Args:
-            default: The path without the flag; '' for none.
+            default: The path if the flag is omitted, or '' for none.
             help: The help text.
             folder: Whether the path is a folder instead of a .json file.
         """
@@ -75,7 +76,7 @@ class StudyParser(Parser):
         self.add_argument('--output', default=os.fspath(default), metavar=metavar, help=help)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Flags | None = None) -> Flags:  # type: ignore[override]
-        """Parses the words after the module's name. Raises BadInput for an invalid flag."""
+        """Parses the command-line arguments after the module's name. Raises BadInput if a flag is invalid."""
         if '--quick' in (sys.argv[1:] if args is None else args):
             self.set_defaults(**self._quick)
         flags = super().parse_args(args, namespace)
@@ -97,24 +98,24 @@ class StudyParser(Parser):
         require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
 
     def add_quick(self, **defaults: Any) -> None:
-        """Adds --quick, a half-minute check that a benchmark works; other flags then have these defaults."""
+        """Adds --quick, a half-minute check that a benchmark works. With --quick, other flags have these defaults."""
         self.add_switch(
             '--quick', 'check at a small size, within half a minute, that everything runs; the numbers are meaningless'
         )
         self._quick = defaults
 
     def add_until(self, help: str = 'time of day after which nothing is started; default: never') -> None:
-        """Adds --until, a time of day. The value is in seconds since the epoch; 0 without the flag."""
+        """Adds --until, a time of day. The value is in seconds since the epoch, or 0 if the flag is omitted."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
     def add_training(self, runs: str) -> None:
-        """Adds the flags of a study that trains missing runs: --until, and --runs with this default."""
+        """Adds the flags of a study that trains missing runs: --until, and --runs with the given default."""
         self.add_until('time of day at which to stop; run the same command again to resume; default: never')
         self.add_argument('--runs', default=runs, metavar='DIR', help=f'folder that contains the runs; default: {runs}')
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    """Returns the type of a flag whose value is a number above zero."""
+    """Returns the type of a flag whose value is a positive number."""
 
     def parse(text: str) -> float:
         if not 0 < (number := integer(text) if kind is int else finite_number(text)):
@@ -145,7 +146,7 @@ def run(
     measure_if: str = '',
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Runs a study: measures, or prints the table of the committed results.
+    """Runs a study, which either measures or prints the table of the committed results.
 
     With `measure` and `show`, `--show` prints the table and measures nothing. The table is also printed without
     `--show` if there is no `measure`, or if neither the flag `measure_if` nor `--quick` is given.
@@ -158,8 +159,8 @@ def run(
         measure_if: The flag or argument that selects the measurement; '' if `measure` needs none.
         argv: The words after the module's name; by default, those of the current process.
 
-    Failures are reported in one line. The exit code is 2 after bad input, 1 if a package or a file is missing or
-    numbers are not finite, and 130 after Ctrl-C.
+    Failures are reported in one line. The exit code is 2 if the input is invalid, 1 if a package or a file is missing
+    or a number is not finite, and 130 after Ctrl-C.
     """
     parser = make_parser(doc, define, has_table=show is not None)
     try:
@@ -200,7 +201,7 @@ def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     """Returns the table, with a note if some of its results should not be trusted.
 
     Raises:
-        BadInput: The results lack values shown in the table.
+        BadInput: The results lack values that the table shows.
     """
     try:
         with results.loaded() as files:

@@ -1,9 +1,9 @@
-"""LSTMs trained by gradient descent, the networks of results that newer recipes have not replaced yet.
+"""LSTMs trained by gradient descent, used by results that newer recipes have not yet replaced.
 
     python launch.py --config=experiments/tied_lstm.py:five_minutes
 
-The study of tokens uses them. The presets of the same names in configs/brown.py reach lower perplexities in the same
-time.
+The study of tokens uses these networks. The presets with the same names in configs/brown.py reach lower perplexities in
+the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import require
 
 
 def _lstm(m: int, dropout: float, output_dropout: float, samples: int, epochs: int) -> presets.Preset:
-    """Returns an LSTM with h = m, C as its output matrix and variational dropout."""
+    """Returns an LSTM with h = m, weight tying and variational dropout."""
     return {
         'model.family': 'lstm',
         'model.m': m,

@@ -1,4 +1,4 @@
-"""Numerical building blocks: random keys, uniform initialization, dropout and mixed-precision matrix products."""
+"""Numerical functions for networks: random keys, initialization, dropout and mixed-precision matrix products."""
 
 import functools
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 
 class Keys(NamedTuple):
-    """Random keys of one update.
+    """The random keys of one update.
 
     Attributes:
         shared: The key for draws that all streams share, such as a mask over weights.
-        streams_S: One key per stream. Draws for a stream do not depend on the other streams. Results therefore do not
+        streams_S: One key per stream. The random numbers of a stream depend only on its own key, so results do not
             depend on how streams are divided over devices and microbatches.
     """
 
@@ -22,17 +22,17 @@ class Keys(NamedTuple):
 
     @classmethod
     def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
-        """Derives the keys of an update from its key and the indices of its streams, int32."""
+        """Derives the keys of an update from a single key and the stream indices, int32."""
         shared, key = jax.random.split(key)
         return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
 
     def fold_in(self, number: int) -> 'Keys':
-        """Folds a number into every key with `jax.random.fold_in`; different numbers give independent keys."""
+        """Folds a number into every key with `jax.random.fold_in`. Different numbers give independent keys."""
         fold_in = jax.random.fold_in
         return Keys(fold_in(self.shared, number), jax.vmap(fold_in, (0, None))(self.streams_S, number))
 
 
-Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces auto
+Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces `auto` with one of the other two
 
 
 def default_platform() -> str:
@@ -51,10 +51,10 @@ def fold_in(keys: Keys | None, number: int) -> Keys | None:
 
 
 def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: Sequence[int] = ()) -> jax.Array:
-    """Zeroes values with probability `rate` and scales up the rest.
+    """Sets each value to zero with probability `rate`, and scales up the remaining values.
 
     Args:
-        keys: The keys of the update; None during scoring, when the values remain unchanged.
+        keys: The keys of the update. With None, as in scoring, the values are returned unchanged.
         values: An array with one row per stream.
         rate: The probability of zeroing a value.
         broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`. Axis 1 of S x T x D gives variational
@@ -71,7 +71,7 @@ def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: S
 
 
 def drop_weights(key: jax.Array, weights: jax.Array, rate: float) -> jax.Array:
-    """Zeroes weights with probability `rate` and scales up the rest; all streams share the mask."""
+    """Sets each weight to zero with probability `rate`, and scales up the rest. All streams share the mask."""
     return jnp.where(jax.random.bernoulli(key, 1 - rate, weights.shape), weights / (1 - rate), 0)
 
 
@@ -79,9 +79,9 @@ def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'flo
     """Multiplies the last axis of an array by a matrix.
 
     Args:
-        left_xD: An array of any rank, float32; bfloat16 is also accepted if `precision` is bfloat16.
+        left_xD: An array of any rank, float32. May also be bfloat16 if `precision` is bfloat16.
         right_DxK: The matrix, float32.
-        precision: With bfloat16, the factors of the product and of its gradients are rounded to bfloat16, and sums are
+        precision: If bfloat16, the factors of the product and of its gradients are rounded to bfloat16, and sums are
             accumulated in float32. The product can then be differentiated only once, in reverse mode.
 
     Returns:

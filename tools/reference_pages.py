@@ -1,4 +1,4 @@
-"""The generated parts of the documentation; `python -m tools.reference_pages` writes them into the pages.
+"""Generates parts of the documentation. `python -m tools.reference_pages` writes these parts into the pages.
 
 A generated part of a page is enclosed by `<!-- NAME: python -m tools.reference_pages writes this -->` and `<!-- end
 -->`.
@@ -35,7 +35,7 @@ ROOMS = tuple(
 
 
 def config_keys() -> str:
-    """Returns a heading, a sentence and a table of keys for each section, without the keys of components."""
+    """Returns a heading, a sentence and a table of keys for each section. Excludes the keys of components."""
     settings = config.from_config({})
     of_components = {key.name for kind in KINDS for key in component_keys(kind, KINDS[kind].default)}
     keys = [key for key in list_keys(settings) if key.name not in of_components | KINDS.keys()]
@@ -72,7 +72,7 @@ def component_keys(kind: str, name: str) -> list[Key]:
 
 
 def _key_table(keys: Mapping[Key, Sequence[str]]) -> str:
-    """Returns a table of keys, given the components that have each key; '' without keys."""
+    """Returns a table of keys, given the components that have each key, or '' if there are no keys."""
     names = [key.name for key in keys]
     rows = []
     for key in sorted(keys, key=lambda key: names.index(key.name)):
@@ -131,7 +131,7 @@ def commands() -> str:
 
 
 def modules() -> str:
-    """Returns a table of the modules of each subpackage, with the first lines of their docstrings."""
+    """Returns a table of the modules in each subpackage, with the first lines of their docstrings."""
     parts = []
     for room in ROOMS:
         folder = ROOT / 'nplm_jax' / room
@@ -146,7 +146,7 @@ def modules() -> str:
 
 
 def outputs_of_bodies() -> str:
-    """Returns a table of the output layers that each body supports, also with tied weights if it can tie them."""
+    """Returns a table of the output layers that each body supports, without and, where possible, with weight tying."""
     rows = []
     for body in NETWORKS:
         free, tied = (_outputs_of(body, is_tied) for is_tied in (False, True))
@@ -181,7 +181,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Escapes a text for a cell of a Markdown table."""
+    """Escapes a text for use in a cell of a Markdown table."""
     return text.replace('|', '\\|').replace('<', '\\<').replace('*', '\\*')
 
 

@@ -1,9 +1,9 @@
-"""Writes the tables that studies print from committed results into the pages that show them.
+"""Writes the tables that studies print from their committed results into the pages that show these tables.
 
     python -m tools.tables                        all pages
     python -m tools.tables experiments/paper      only pages whose path begins with this prefix
 
-A printed table replaces the table of the page with the same header and the most similar row names. A note on results
+A printed table replaces the page's table that has the same header and the most similar row names. A note on the results
 replaces the note after the last table. tests/unit/tables_test.py compares pages and results.
 """
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-SCRIPTS = {  # page -> scripts; names that begin with a dot are in the folder of the page
+SCRIPTS = {  # page -> scripts; a script whose name begins with a dot is in the folder of the page
     'README.md': ['experiments.beyond.frontier.table --summary'],
     'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
     'experiments/paper/table2/README.md': ['.table'],
@@ -62,7 +62,7 @@ _NOTE = re.compile(r'\n*^Note: .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
 
 
 def update(page: str, printed: str) -> str:
-    """Returns a page with the printed tables of a study.
+    """Returns a page with the tables that a study has printed.
 
     Args:
         page: The page.
@@ -89,7 +89,7 @@ def update(page: str, printed: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yields each page with the module and the arguments of each script that prints its tables."""
+    """Yields each page, with the module and the arguments of each script that prints the page's tables."""
     for page, scripts in SCRIPTS.items():
         folder = page.rpartition('/')[0].replace('/', '.')
         for script in scripts:
@@ -101,7 +101,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _overlap(table: str, other: str) -> float:
-    """Returns the share of equal row names among the rows of two tables, between 0 and 1."""
+    """Returns the share of row names that two tables have in common, between 0 and 1."""
     names, others = (collections.Counter(_cells(line)[0] for line in each.splitlines()[2:]) for each in (table, other))
     return (names & others).total() / max(1, (names | others).total())
 

@@ -1,1 +1,1 @@
-"""Later models, losses and vocabularies, measured on the paper's task."""
+"""Studies of later models, losses and vocabularies on the paper's task."""

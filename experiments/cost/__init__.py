@@ -1,1 +1,1 @@
-"""Time and memory: speed, scale and accelerators."""
+"""Studies of time and memory: speed, scale and accelerators."""

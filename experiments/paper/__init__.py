@@ -1,1 +1,1 @@
-"""The paper: its tables, parallel training, main claim and section 5."""
+"""Studies of the paper's tables, parallel training, main claim and section 5."""

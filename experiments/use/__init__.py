@@ -1,1 +1,1 @@
-"""Applications of models: reading times, minimal pairs, word similarity and decoding."""
+"""Studies of applications: reading times, minimal pairs, word similarity and decoding."""

@@ -1,7 +1,7 @@
 """The models of the studies in experiments/use: presets of Brown. `python -m experiments.runs use` trains them.
 
-The losses of the paper's networks are sampled, which takes a sixth of the time and does not change their perplexities
-(experiments/beyond/cheaper).
+The paper's networks are trained with sampled losses, which takes a sixth of the time and does not change the
+perplexities (experiments/beyond/cheaper).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nplm_jax.utils.errors import require
 
 SEEDS = (1, 2)  # of the networks
 _SAMPLED = {'output.kind': 'sampled', 'output.samples': 1000}
-# Model -> the preset of Brown and the keys that are set.
+# Model -> the preset for Brown and the keys that are set.
 COUNTS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{f'kneser_ney_{n}': ('kneser_ney_5', {'model.n': n}) for n in (2, 3, 4, 5)},
     **{name: (name, {}) for name in ('modified_kneser_ney_5', 'interpolated', 'classes_500')},
@@ -30,7 +30,7 @@ NETWORKS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{name: (name, {}) for name in ('default', 'one_minute', 'five_minutes')},
 }
 ROWS = {**COUNTS, **NETWORKS}
-BEST, COUNTED = 'five_minutes', 'modified_kneser_ney_5'  # the network and the n-gram model that are mixed
+BEST, COUNTED = 'five_minutes', 'modified_kneser_ney_5'  # the network and the n-gram model in the mixture
 MIXED, ADAPTED = f'{BEST} + {COUNTED}', f'{BEST}, adapted'
 MIXING_WORDS = 50_000  # validation words for learning the weights of the mixture
 
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The keys set by --config.KEY=VALUE."""
+        """The keys to set with --config.KEY=VALUE."""
         return {**ROWS[self.model][1], 'seed': self.seed}
 
 

@@ -1,4 +1,4 @@
-"""Sharding and memory-layout constraints for use inside jit."""
+"""Constraints on sharding and memory layout, for use inside jit."""
 
 import functools
 from typing import Any
@@ -11,7 +11,7 @@ from nplm_jax.distributed.sharding import DATA, MODEL, MeshSharding, Tree, all_g
 
 
 def constrain(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Constrains each array of a training state to its sharding under `MeshSharding.shard`."""
+    """Constrains each array of a training state to the sharding that `MeshSharding.shard` gives it."""
     if sharding.mesh is None:
         return tree
     shardings = jax.tree.map(functools.partial(NamedSharding, sharding.mesh), sharding.partition_specs(tree))
@@ -34,9 +34,9 @@ def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
 def vocab_minor_layout(tree: Tree, sharding: MeshSharding) -> Tree:
     """Lays out U, W and their optimizer state with the word axis last in memory, for use inside a loop on a CPU.
 
-    The products of the output layer are fastest with this layout (`outputs.blockwise`). Shapes and values do not
+    The matrix products of the output layer are fastest with this layout (`outputs.blockwise`). Shapes and values do not
     change. The loop makes one extra copy of these arrays. Do not apply the constraint to the results of a jitted
-    function, because its caller would have to know the layout.
+    function, because the caller would have to know the layout.
     """
     if sharding.platform != 'cpu':
         return tree

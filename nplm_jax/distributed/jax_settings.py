@@ -1,6 +1,6 @@
-"""Checks of the jaxlib version and of JAX settings that affect dtypes, random numbers and results.
+"""Checks of the jaxlib version and of the JAX settings that affect dtypes, random numbers and results.
 
-Environment variables and notebooks may change these settings.
+These settings may have been changed by environment variables or in a notebook.
 """
 
 import logging
@@ -37,7 +37,7 @@ def require_usable_jaxlib() -> None:
 
 
 def pin() -> None:
-    """Applies the required settings in this process. Reports replaced values on stderr.
+    """Applies the required settings in this process. Reports on stderr which values were replaced.
 
     Raises:
         BadInput: The installed jaxlib is unusable.
@@ -49,7 +49,7 @@ def pin() -> None:
 
 
 def require_pinned() -> None:
-    """Checks the settings and initializes JAX without changing a setting.
+    """Checks the settings and initializes JAX. Does not change any setting.
 
     Raises:
         BadInput: A setting has the wrong value, the installed jaxlib is unusable, or JAX_PLATFORMS names an
@@ -67,12 +67,12 @@ def require_pinned() -> None:
 
 
 def _others() -> dict[str, Any]:
-    """Returns the settings that have wrong values. Skips settings that this version of JAX does not have."""
+    """Returns the settings with wrong values. Skips settings that this version of JAX does not have."""
     values = {name: getattr(jax.config, name, value) for name, value in REQUIRED.items()}
     values = {name: getattr(value, 'value', value) for name, value in values.items()}  # unwraps enums
     return {name: value for name, value in values.items() if value != REQUIRED[name]}
 
 
 def is_not_orbax(record: logging.LogRecord) -> bool:
-    """Returns whether a record of the absl logger comes from a library other than Orbax."""
+    """Returns whether a record in the absl logger comes from a library other than Orbax."""
     return 'orbax' not in pathlib.Path(record.pathname).parts

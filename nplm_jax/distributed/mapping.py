@@ -1,4 +1,4 @@
-"""Mapping of functions over the named axes of a device mesh."""
+"""Functions that map other functions over the named axes of a device mesh."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Result = TypeVar('Result')
 
 
 class MeshAxes(NamedTuple):
-    """The mesh axes that divide the batch (`data`) and the output words (`model`); None if undivided."""
+    """The mesh axes over which the batch (`data`) and the output words (`model`) are divided; None if undivided."""
 
     data: str | tuple[str, ...] | None = None
     model: str | None = None
@@ -26,16 +26,16 @@ NO_AXES = MeshAxes()
 def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
     """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
-    Differentiate the mapped loss. Averaging the gradients of the per-device loss gives wrong results.
+    Differentiate the mapped loss; averaging the gradients of the per-device losses gives wrong results.
 
     Args:
         loss: A function of the parameters, of trees of arrays whose first axis is divided over devices, and of one
-            replicated tree. It returns a mean over its part of the batch (a number or a tree of numbers) and arrays
-            with one row per stream.
+            replicated tree. It returns a mean over the device's part of the batch (a number or a tree of numbers), and
+            arrays with one row per stream.
         sharding: The sharding of the parameters and the batch.
 
     Returns:
-        A function of the same arguments except `axes`, for arrays on the mesh. Without a mesh, `loss` is returned.
+        A function that takes the same arguments except `axes`, as arrays on the mesh. Without a mesh, returns `loss`.
     """
     if (mesh := sharding.mesh) is None:
         return loss
@@ -51,7 +51,7 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
 def map_parts(
     function: Callable[..., Result], sharding: MeshSharding, in_axes: Sequence[int | None], out_axis: int
 ) -> Callable[..., Result]:
-    """Maps a function over all mesh axes except MODEL, for use inside jit. See `jax.vmap` for the axes.
+    """Maps a function over all mesh axes except MODEL, for use inside jit. The axes are specified as in `jax.vmap`.
 
     XLA divides the work of each part over the model axis according to the sharding of the parameters.
 
@@ -73,12 +73,12 @@ def map_parts(
 def _shard_mapped(
     loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    """Computes the mean loss over the batch, and the carry, with `jax.shard_map`; see `map_loss`."""
+    """Computes the mean loss over the batch, and the carry, with `jax.shard_map`. See `map_loss`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
             return loss(params, *args, axes=axes)
-        # Marks the parameters as varying over the data axes; their gradients are then summed over the parts.
+        # Mark the parameters as varying over the data axes, so that their gradients are summed over the parts.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
         mean, carry = loss(params, *args, axes=axes)
         return jax.lax.pmean(mean, axes.data), carry

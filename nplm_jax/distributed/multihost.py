@@ -1,4 +1,4 @@
-"""Multi-process runs: initialization and collectives between processes.
+"""Initialization of multi-process runs, and collectives between the processes.
 
 All processes run the same program and call these functions in the same order. Only the first process writes files.
 """
@@ -29,14 +29,14 @@ def start(
     heartbeat: int,
     on_loss: Callable[[], Any],
 ) -> None:
-    """Joins the other processes. Call it before the first use of JAX.
+    """Joins the other processes. Must be called before the first use of JAX.
 
     Args:
         coordinator: HOST:PORT of the first process, or None to take it from SLURM or the environment.
         processes: The number of processes, or None to take it from SLURM or the environment.
         process_id: The index of this process, or None to take it from SLURM or the environment.
         heartbeat: The number of seconds without a heartbeat after which a process is considered lost.
-        on_loss: A function that ends this process. It is called if another process is lost during shutdown.
+        on_loss: A function that ends this process, called if another process is lost during shutdown.
 
     Raises:
         BadInput: The processes cannot be reached.
@@ -44,9 +44,9 @@ def start(
     host, _, port = (coordinator or '').rpartition(':')
     ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
     require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT, with a port between 1 and 65535')
-    jax.config.update('jax_enable_preemption_service', False)  # it would intercept SIGTERM
+    jax.config.update('jax_enable_preemption_service', False)  # the service would intercept SIGTERM
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
-        jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports errors in one line
+        jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports each error in one line
     try:
         # Use a separate thread, because the main thread cannot handle signals while C++ code blocks it.
         joined = concurrent.futures.ThreadPoolExecutor(1).submit(
@@ -65,7 +65,7 @@ def start(
 
 
 def _leave(on_loss: Callable[[], Any]) -> None:
-    """Waits for all processes to exit, like JAX's exit handler, but prints no traceback if a process was lost."""
+    """Waits for all processes to exit, as JAX's exit handler does, but prints no traceback if a process was lost."""
     try:
         jax.distributed.shutdown()
     except RuntimeError:
@@ -73,7 +73,7 @@ def _leave(on_loss: Callable[[], Any]) -> None:
 
 
 def is_lost_process(error: Exception) -> bool:
-    """Returns whether JAX raised `error` because another process does not respond.
+    """Returns whether JAX raised `error` because another process did not respond.
 
     JAX has no exception type for lost processes. A collective raises JaxRuntimeError, or ValueError if NumPy waits for
     its result. Only the status code and the message of gRPC, Gloo or NCCL distinguish a lost process from other
@@ -91,13 +91,13 @@ def is_alone() -> bool:
 
 
 def is_primary() -> bool:
-    """Returns whether this is the first process, which writes all files."""
+    """Returns whether this is the first process, which is the one that writes all files."""
     return jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Raises BadInput in all processes if the first process raises it in the block, so no process waits forever.
+    """Raises BadInput in all processes if the first process raises it in the block, so that none waits forever.
 
     Raises:
         BadInput: The first process raised BadInput.
@@ -112,7 +112,7 @@ def primary_first() -> Iterator[None]:
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """Returns bitwise copies of the first process's arrays in every process. The shapes must agree."""
+    """Returns bitwise copies of the first process's arrays in every process. The shapes must be equal."""
     if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
@@ -121,12 +121,12 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 
 
 def allgather(numbers_N: np.ndarray) -> np.ndarray:
-    """Returns the numbers of all processes, with the shape processes x N, in every process."""
+    """Returns the numbers from all processes in every process, as an array of shape processes x N."""
     return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the JSON values that differ, as key -> (value of this process, value of the first process)."""
+    """Returns the JSON values that differ: key -> (value in this process, value in the first process)."""
     text = json.dumps(values).encode()
     longest = int(allgather(np.array([len(text)], np.int32)).max())
     padded = np.frombuffer(text.ljust(longest), np.uint8)

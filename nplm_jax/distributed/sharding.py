@@ -1,7 +1,7 @@
-"""Device mesh and sharding of a training state (the paper's section 3).
+"""The device mesh, and the sharding of a training state over it (the paper's section 3).
 
 With data parallelism (section 3.1, but synchronous), each row of the mesh processes a part of the batch. With parameter
-parallelism (section 3.2), each column owns a part of the output words and their rows of U, W and b.
+parallelism (section 3.2), each column owns a part of the output words, with their rows of U, W and b.
 """
 
 import dataclasses
@@ -16,23 +16,23 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar('Tree')
 DATA, MODEL = 'data', 'model'  # mesh axes: the batch is divided over DATA, output words over MODEL
-PADDING_BIAS = -1e9  # bias of words that pad V to a multiple of the model axis size; their exp and gradient are 0
+PADDING_BIAS = -1e9  # bias of the words that pad V to a multiple of the model axis size; its exp and gradient are 0
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshSharding:
     """The placement of a training state on the devices of a mesh.
 
-    Without a mesh, all arrays are on one device: `shard` and `put` move arrays to it, and `replicate` and
-    `unshard` return them unchanged. The module `mapping` maps functions over devices, and the module `constraints`
+    Without a mesh, all arrays are on one device: `shard` and `put` move arrays to this device, and `replicate` and
+    `unshard` return arrays unchanged. The module `mapping` maps functions over devices, and the module `constraints`
     constrains arrays inside jit.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both; None for a single device.
         mode: `shard_map`, or `pmap` for data-parallel training with jax.pmap.
-        paddings: (name, padding value) of each parameter with one row per output word; see `paddings_of`. The rows of
-            these parameters and of their optimizer state are divided over the model axis.
-        batch_axes: The axes over which the batch is divided; all axes of the mesh for sparse updates.
+        paddings: The name and the padding value of each parameter with one row per output word; see `paddings_of`. The
+            rows of these parameters and of their optimizer state are divided over the model axis.
+        batch_axes: The axes over which the batch is divided. For sparse updates, these are all axes of the mesh.
     """
 
     mesh: Mesh | None = None
@@ -47,7 +47,7 @@ class MeshSharding:
 
     @property
     def platform(self) -> str:
-        """The platform of the devices, such as `cpu`. The devices may be descriptions of absent hardware."""
+        """The platform of the devices, such as `cpu`. The devices may also be descriptions of absent hardware."""
         return self.devices[0].platform
 
     def shard(self, tree: Tree) -> Tree:
@@ -75,8 +75,8 @@ class MeshSharding:
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
         """Inverts `shard`: returns complete arrays without padding in every process.
 
-        Divided arrays become NumPy arrays, so no device has to hold them in full. Replicated arrays are returned as the
-        copy on the first device of this process.
+        Divided arrays become NumPy arrays, so that no device has to hold them in full. Of a replicated array, the copy
+        on the first device of this process is returned.
         """
         if self.mesh is None:
             return tree
@@ -96,7 +96,7 @@ class MeshSharding:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def put(self, numbers: Any) -> Any:
-        """Copies numbers to every device. Unlike `replicate`, does not compare their values across processes."""
+        """Copies numbers to every device. Unlike `replicate`, does not compare the values across processes."""
         if self.mesh is None:
             return jax.device_put(numbers)
         sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
@@ -108,7 +108,7 @@ class MeshSharding:
         return jax.tree.map(put, numbers)
 
     def partition_specs(self, tree: Any) -> Any:
-        """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
+        """Returns a PartitionSpec for each array in a tree of parameters or in a training state."""
         assert self.mesh is not None
         mesh_axes = self.mesh.axis_names
 
@@ -142,7 +142,7 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
-    """Returns a mesh of the first data * model of `devices` (default: `jax.devices()`), without axes of size 1."""
+    """Returns a mesh of the first data * model devices (by default, of `jax.devices()`), without axes of size 1."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
     types, used = (AxisType.Auto,) * len(axes), (devices or jax.devices())[: data * model]
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
@@ -162,7 +162,7 @@ def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSha
 
 
 def num_parts(sharding: MeshSharding) -> int:
-    """Returns the size of the data axis, over which scored words are divided; 1 if there is no such axis."""
+    """Returns the size of the data axis, over which scored words are divided, or 1 if there is no such axis."""
     return 1 if sharding.mesh is None else sharding.mesh.shape.get(DATA, 1)
 
 
@@ -175,7 +175,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Do not pass constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
+        # Do not pass constant_values. If a program pads an array with two values, XLA's partitioner uses one for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
@@ -191,7 +191,7 @@ def unpad(params: dict[str, Any], sharding: MeshSharding, num_rows: int) -> dict
 
 
 def fetch(array: jax.Array) -> np.ndarray:
-    """Returns the complete array in every process. In single-process runs, no device has to hold all of its shards."""
+    """Returns the complete array in every process. In single-process runs, no device has to hold the whole array."""
     if not array.is_fully_addressable:
         assert isinstance(array.sharding, NamedSharding)
         array = all_gather(array, array.sharding.mesh)
@@ -232,7 +232,7 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
 
 
 def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding) -> tuple[int, float]:
-    """Returns the number of rows that pad an array to a multiple of the model axis size, and their value."""
+    """Returns the number of rows that pad an array to a multiple of the model axis size, and the padding value."""
     assert sharding.mesh is not None
     if axis != MODEL or MODEL not in sharding.mesh.axis_names:
         return 0, 0.0
@@ -241,7 +241,7 @@ def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding
 
 
 def _field(path: tuple[Any, ...]) -> str:
-    """Returns the field of the training state that contains an array; '' for a tree of parameters."""
+    """Returns the field of the training state that contains an array, or '' for a tree of parameters."""
     return path[0].name if isinstance(path[0], jax.tree_util.GetAttrKey) else ''
 
 

@@ -1,4 +1,4 @@
-"""Creation and validation of the sharding described by `parallel.*`."""
+"""Creation and validation of the sharding that the settings `parallel.*` describe."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,19 +20,19 @@ def make_sharding(
     devices: Sequence[jax.Device] = (),
     num_microbatches: int = 1,
 ) -> MeshSharding:
-    """Returns the sharding described by `parallel.*`, or ONE_DEVICE if both of its axes have size 1.
+    """Returns the sharding that `parallel.*` describes, or ONE_DEVICE if both axes have size 1.
 
     Args:
         settings: The settings `parallel.*`.
         batch_size: Examples per update.
-        num_streams: Streams per update; equal to `batch_size` for window models.
+        num_streams: Streams per update, which is equal to `batch_size` for window models.
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
-        devices: The devices (default: `jax.devices()`). Descriptions of absent devices suffice to compile programs; see
-            `experiments/cost/accelerator`.
-        num_microbatches: Microbatches per update (`train.accumulate`). The devices share each microbatch.
+        devices: The devices (default: `jax.devices()`). To compile programs, descriptions of absent devices are
+            sufficient; see `experiments/cost/accelerator`.
+        num_microbatches: Microbatches per update (`train.accumulate`). Each microbatch is divided over the devices.
 
     Raises:
-        BadInput: There are too few devices, or they cannot divide the batch evenly.
+        BadInput: There are too few devices, or the batch cannot be divided evenly over them.
     """
     devices = devices or jax.devices()
     num_devices, num_processes = len(devices), jax.process_count()

@@ -1,8 +1,8 @@
 """A resumable task queue on a shared file system.
 
-Each task writes to a temporary folder and renames the folder when the task is complete. The final name marks the task
-as done, so partial results of killed workers are never used. If two workers run the same task, the first result is
-kept. A restarted job runs only the unfinished tasks.
+Each task writes to a temporary folder and renames the folder when the task is complete. A task counts as done only once
+its folder has its final name, so the partial results of a killed worker are never used. If two workers run the same
+task, the result of the first to finish is kept. A restarted job runs only the unfinished tasks.
 """
 
 import contextlib
@@ -36,23 +36,23 @@ class Job:
     """A sequence of stages. Each stage runs tasks in parallel and can read the results of earlier stages.
 
     Attributes:
-        folder: The folder of the results.
+        folder: The folder that contains the results.
     """
 
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], workers: Workers) -> None:
-        """Resumes the job in a folder if its identity matches; otherwise, empties the folder.
+        """Resumes the job in a folder if the job has the same identity. Otherwise, empties the folder.
 
         Args:
             folder: A folder that no other job uses and that all workers can access under the same path.
-            identity: The inputs that determine the results, such as file digests and task sizes.
+            identity: Everything that determines the results, such as file digests and task sizes.
             workers: The executor.
 
         Raises:
-            BadInput: The folder is not writable, a worker cannot access it, or a worker runs another version of this
-                package.
+            BadInput: The folder is not writable, a worker cannot access the folder, or a worker runs another version of
+                this package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
-        # Local jobs do not fsync their files, which are therefore valid only until the next reboot.
+        # Local jobs do not fsync their files. The files are therefore valid only until the next reboot.
         start = '' if workers.are_remote else _start_of_machine()
         self._identity = json.dumps({'package': _package_digest(), 'start': start, **identity})
         with _using(folder):
@@ -63,19 +63,19 @@ class Job:
         workers.on_each(functools.partial(_check_worker, self.folder, self._digest()))
 
     def _digest(self) -> str:
-        """Returns the digest that remote workers use to verify the folder, or '' for local workers."""
+        """Returns the digest with which remote workers verify the folder, or '' for local workers."""
         return _sha256(self._identity) if self._workers.are_remote else ''
 
     def run(
         self, stage: str, function: Callable[[Task, pathlib.Path], object], tasks: Sequence[Task]
     ) -> list[pathlib.Path]:
-        """Runs the unfinished tasks of a stage.
+        """Runs the tasks of a stage that are not done yet.
 
         Args:
-            stage: The name of the stage, for its folder and progress bar.
+            stage: The name of the stage, used for its folder and its progress bar.
             function: A function that runs a task and writes its results into the given folder. It must have no other
                 side effects, because it may run twice for the same task.
-            tasks: The tasks, made of paths and numbers, to send to the workers.
+            tasks: The tasks to send to the workers, made of paths and numbers.
 
         Returns:
             The result folder of each task.
@@ -94,22 +94,22 @@ class Job:
         return folders
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies a function to items on the workers and yields the results in order; data is exchanged through files.
+        """Applies a function to items on the workers and yields the results in order. Data is exchanged through files.
 
         Args:
             function: A module-level function, or a `functools.partial` of one.
-            items: JSON-serializable items. The function receives tuples as lists. The items are not read if the folder
-                already contains them.
+            items: JSON-serializable items. Tuples are passed to the function as lists. The items are not read if the
+                folder already contains them.
 
         Returns:
-            The results: JSON-serializable values, arrays or sets. Sets are returned as sorted lists.
+            The results, which may be JSON-serializable values, arrays or sets. Sets are returned as sorted lists.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
             yield from _load_results(folder)
 
     def _cut(self, name: str, items: Iterable[Any]) -> list[pathlib.Path]:
-        """Writes one file of items per task and then a file with the number of tasks. Returns the files of items."""
+        """Writes one file of items per task, and then a file with the number of tasks. Returns the item files."""
         number_file = self.folder / f'{name}.number'
         with _using(self.folder):
             if not number_file.exists():
@@ -121,14 +121,14 @@ class Job:
             return [self.folder / f'{name}.{number:06}.json' for number in range(int(number_file.read_text()))]
 
     def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Writes a file in the folder unless it exists. Raises BadInput if the file cannot be written."""
+        """Writes a file in the folder unless the file exists. Raises BadInput if the file cannot be written."""
         with _using(self.folder):
             if not (self.folder / name).exists():
                 with open_atomically(self.folder / name) as file:
                     write(file)
 
     def remove(self) -> None:
-        """Removes the folder and its results."""
+        """Removes the folder and the results in it."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -136,7 +136,7 @@ class Job:
 
 
 def _check_worker(folder: pathlib.Path, digest: str) -> None:
-    """Raises BadInput unless this worker finds the same job in the folder and runs the same package versions."""
+    """Raises BadInput unless this worker finds the same job in the folder and has the same package versions."""
     with _using(folder):
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
@@ -209,7 +209,7 @@ def _read_identity(folder: pathlib.Path) -> str | None:
 
 
 def _start_of_machine() -> str:
-    """Returns the boot id of this machine; '' if the system has none."""
+    """Returns the boot id of this machine, or '' if the system has none."""
     file = pathlib.Path('/proc/sys/kernel/random/boot_id')
     return file.read_text() if file.exists() else ''
 
@@ -225,7 +225,7 @@ def _package_digest() -> str:
 
 @contextlib.contextmanager
 def _using(folder: pathlib.Path) -> Iterator[None]:
-    """Converts OSError to a BadInput that names the folder and this machine."""
+    """Converts an OSError to a BadInput that names the folder and this machine."""
     try:
         yield
     except OSError as error:

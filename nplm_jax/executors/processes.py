@@ -1,4 +1,4 @@
-"""Local processes: an ordered parallel map, free ports and the number of processors."""
+"""Functions for local processes: an ordered parallel map, unused ports and the number of processors."""
 
 import collections
 import concurrent.futures
@@ -23,12 +23,12 @@ _function: Callable[[Any], Any]  # the function of this helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
-    """Applies a function to items in parallel and keeps their order; reads at most two items per process ahead.
+    """Applies a function to items in parallel and keeps their order. Reads ahead at most two items per process.
 
     Args:
         function: A module-level function, or a `functools.partial` of one. It is pickled once per process.
         items: The items. Items and results are pickled.
-        num_processes: The number of processes; below 2, this process does all the work.
+        num_processes: The number of processes. If it is less than 2, this process does all the work.
 
     Yields:
         The results in the order of the items.
@@ -61,8 +61,8 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @functools.cache
 def _end_tracker_at_exit() -> None:
-    """Stops multiprocessing's resource tracker when this process exits, because it might otherwise run longer."""
-    util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources to it
+    """Stops multiprocessing's resource tracker when this process exits; the tracker might otherwise outlive it."""
+    util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources
 
 
 def _end_tracker() -> None:
@@ -73,7 +73,7 @@ def _end_tracker() -> None:
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Hides the caller's `__main__` from new processes, which would rerun a script without a `__name__` guard."""
+    """Hides the caller's `__main__` from new processes, which would otherwise rerun a script that has no guard."""
     script = sys.modules['__main__']
     sys.modules['__main__'] = types.ModuleType('__main__')
     try:
@@ -83,7 +83,7 @@ def _without_script() -> Iterator[None]:
 
 
 def _set_up(function: Callable[[Any], Any]) -> None:
-    """Initializes a helper process, which exits with its parent and lets the parent handle Ctrl-C."""
+    """Initializes a helper process: it exits when its parent exits, and leaves Ctrl-C to the parent."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -98,12 +98,12 @@ def _end_with_parent() -> None:
 
 
 def _apply(item: Any) -> Any:
-    """Applies `_function` to an item; runs in a helper process."""
+    """Applies `_function` to an item. Runs in a helper process."""
     return _function(item)
 
 
 def free_port() -> int:
-    """Returns an unused TCP port of this machine."""
+    """Returns an unused TCP port on this machine."""
     with socket.socket() as free:
         free.bind(('localhost', 0))
         return free.getsockname()[1]

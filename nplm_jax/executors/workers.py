@@ -1,6 +1,7 @@
-"""Selection of an executor: local processes, or the cluster given on the command line.
+"""Selection of an executor: local processes, or the cluster that is specified on the command line.
 
-Results do not depend on the executor, so it is not part of a run's config. Code that needs an executor calls `active`.
+Results do not depend on the executor, so the executor is not part of a run's config. Code that needs an executor calls
+`active`.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ class Workers(Protocol):
 
     @property
     def are_remote(self) -> bool:
-        """Whether the workers and this process share only files. If so, tasks must take and return paths."""
+        """Whether the workers share only files with this process. If so, tasks must take and return paths."""
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -33,7 +34,7 @@ class Workers(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """An executor of `number` local processes; below 2, this process does all the work."""
+    """An executor with `number` local processes. If `number` is less than 2, this process does all the work."""
 
     number: int
     are_remote: ClassVar[bool] = False
@@ -51,7 +52,7 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns one process per processor (at most MAX_PROCESSES) for large computations, otherwise a single process."""
+    """Returns one process per processor, up to MAX_PROCESSES, for a large computation, and otherwise a single one."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
@@ -62,7 +63,7 @@ def active(is_large: bool) -> Workers:
 
 @contextlib.contextmanager
 def use(cluster: Workers | None) -> Iterator[None]:
-    """Makes `active` return this cluster within the block; None selects local processes."""
+    """Makes `active` return this cluster within the `with` block. None selects local processes."""
     token = _cluster.set(cluster)
     try:
         yield

@@ -1,9 +1,9 @@
-"""Interface of network bodies, which map embedded tokens to features for the output layer.
+"""The interface of network bodies, which map embedded tokens to features for the output layer.
 
-A body reads S streams of L = `lookback` + T tokens each. It returns the features after each of the last T tokens of a
-stream, and the output layer predicts the next token from them. Examples are numbered stream by stream: B = S * T.
-Earlier context comes from the first `lookback` tokens, which the caller passes again in every call, or from a state,
-which the caller carries from call to call:
+A body reads S streams of L = `lookback` + T tokens each. For each of the last T tokens of a stream, it returns the
+features from which the output layer predicts the next token. Examples are numbered stream by stream: B = S * T. The
+context before these T tokens comes either from the first `lookback` tokens, which the caller passes again in each call,
+or from a state, which the caller carries from call to call:
 
 | | window | stateful body |
 |---|---|---|
@@ -16,7 +16,7 @@ which the caller carries from call to call:
 Paragraph and text boundaries are ordinary tokens. States and windows extend across them, unless `corpus.context` is
 `line` (see `Network.line_end`).
 
-Dims: V vocabulary, M features per word (m), D width of an array of features, N context words.
+Dims: V vocabulary, M features per word (m), D width of a feature array, N context words.
 """
 
 import abc
@@ -35,16 +35,16 @@ from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.errors import BadInput
 
-State = Any  # a pytree of arrays with one row per stream; None for a stateless body
+State = Any  # a pytree of arrays with one row per stream; None if the body is stateless
 
 
 class BodyOutput(NamedTuple):
     """The output of a body.
 
     Attributes:
-        features: Output-matrix name -> features of the last T tokens of each stream, S x T x D.
+        features: The features of the last T tokens of each stream, S x T x D, by output-matrix name.
         state: The state of each stream after these tokens.
-        penalty: A regularization term added to the mean NLL in training, nats per word.
+        penalty: A regularization term that training adds to the mean NLL, nats per word.
     """
 
     features: Features
@@ -59,8 +59,8 @@ class Body(Component, abc.ABC):
     The defaults of the base class implement a window.
 
     Attributes:
-        tables: The body's tables other than C, b and the output matrices of `widths`. Tables with one row per output
-            word are passed to `scorer` with the same rows as the output matrices.
+        tables: The body's tables other than C, b and the output matrices in `widths`. `scorer` receives the
+            tables that have one row per output word, restricted to the same rows as the output matrices.
     """
 
     tables: ClassVar[Tables] = Tables()
@@ -86,7 +86,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """Output-matrix name -> width, the last dimension of the features that the matrix multiplies.
+        """The width of each output matrix by name: the last dimension of the features that the matrix multiplies.
 
         If C_VxM is among the names, the word features also serve as output weights (tied embeddings).
         """
@@ -101,7 +101,7 @@ class Body(Component, abc.ABC):
         return LINEAR
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Derives a random key for each output matrix from the key passed to `init`."""
+        """Derives a random key for each output matrix from the key that is passed to `init`."""
         keys = jax.random.split(jax.random.fold_in(key, 5), len(self.widths))
         return dict(zip(self.widths, keys))
 
@@ -111,17 +111,17 @@ class Body(Component, abc.ABC):
 
     @abc.abstractmethod
     def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
-        """Computes the features that the output matrices multiply.
+        """Computes the features that are multiplied by the output matrices.
 
         A body that supports `corpus.context=line` also takes the argument `starts_SxL` (see `Batch.starts_SxL`) and
         ignores all tokens before the current line. A window replaces these tokens with the first token of the line (see
         `windows`). A stateful body resets its state at the start of each line.
 
         Args:
-            params: The parameters; C_VxM is not read.
+            params: The parameters. C_VxM is not read.
             e_SxLxM: The embedded tokens of each stream in reading order, L = `lookback` + T.
             state: The state of each stream before these tokens.
-            keys: The random keys of a training update; None for scoring, which uses float32 and no dropout.
+            keys: The random keys of a training update. None selects scoring, which uses float32 and no dropout.
         """
 
 

@@ -1,9 +1,9 @@
-"""Distillation: a network that learns from targets and from the distributions of teacher networks.
+"""Distillation: training a network on both the targets and the distributions of teacher networks.
 
 The soft targets are the mean of the teachers' distributions, q. The output layer computes the loss; see
 `outputs.soft_targets`.
 
-Dims: V vocabulary, S streams (or words shared by all examples), T targets per stream, B = S * T examples.
+Dims: V vocabulary, S streams (or the words that all examples share), T targets per stream, B = S * T examples.
 
 References:
     Hinton, Vinyals and Dean, Distilling the knowledge in a neural network, 2015.
@@ -26,17 +26,17 @@ from nplm_jax.nn import Keys, Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params, Rows, View, view_rows
 
-_CONTEXT = 32  # words read by a teacher of unlimited reach for each shuffled example
+_CONTEXT = 32  # words that a teacher with unlimited reach reads for each shuffled example
 
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(Network):
-    """A network with teachers, used only for training. The teachers read the same batches in float32 without dropout.
+    """A network with teachers, used only in training. The teachers read the same batches in float32 without dropout.
 
     `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
-    their state along the same streams, and the state is a pair of the network's state and the teachers' states. If the
-    examples are shuffled, each teacher starts from its initial state and reads the context of each example. The context
-    has `reach` words, or _CONTEXT words if the reach of the teacher is unlimited.
+    their states along the same streams. The state is then a pair: the network's state and the teachers' states. If the
+    examples are shuffled, each teacher starts from its initial state and reads the context of each example, which
+    consists of `reach` words, or of _CONTEXT words if the teacher's reach is unlimited.
 
     Attributes:
         teachers: The teacher networks, over the same vocabulary.
@@ -81,13 +81,13 @@ class Distilled(Network):
             states: The state of each teacher before the batch.
 
         Returns:
-            The teachers, with their features of each example, and their states after the batch.
+            The teachers with the features that they computed for each example, and their states after the batch.
         """
         features, after = [], []
         for network, params, state in zip(self.teachers, batch.teachers, states, strict=True):
             words = batch.recent(self._lookback(network.body))
             if not self.body.layout.over_streams:
-                zero = 0 * batch.ids_SxL[0, 0]  # makes the state device-varying on a mesh
+                zero = 0 * batch.ids_SxL[0, 0]  # makes the state vary over the devices of a mesh
                 state = jax.tree.map(lambda x, z=zero: x + z.astype(x.dtype), network.start(len(batch.ids_SxL)))
             output = network.features(params, words.ids_SxL, state, starts_SxL=words.starts_SxL)
             num_targets = batch.targets_SxT.shape[1]
@@ -104,7 +104,7 @@ class Teachers:
     Attributes:
         layers: The output layer of each teacher.
         tables: For each teacher, the names of the parameters with one row per output word.
-        params: The parameters of each teacher. The student's gradient treats them as constants.
+        params: The parameters of each teacher. They are constants in the student's gradient.
         features: The features that each teacher computes for the student's examples.
     """
 
@@ -123,8 +123,8 @@ class Teachers:
     ) -> tuple[jax.Array, jax.Array]:
         """See `SoftTargets.of_candidates`.
 
-        The estimate for a teacher is exp(y) for the target and exp(y) / P(included) for every other sample, normalized
-        to sum to one. It equals the teacher's distribution if all words are sampled.
+        A teacher's distribution is estimated by exp(y) for the target and exp(y) / P(included) for each of the
+        remaining samples, normalized to sum to one. The estimate is exact if all words are sampled.
         """
         is_target_SxB = samples_S[:, None] == targets_B[None, :]
 
@@ -148,7 +148,7 @@ def word_scores(
     samples_S: jax.Array,
     precision: Precision,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns log P of selected words up to a constant per example, float32, nats.
+    """Returns log P of selected words, up to a constant for each example, float32, nats.
 
     A softmax layer reads only the rows of the selected words.
 
@@ -158,7 +158,7 @@ def word_scores(
         params: The parameters.
         features: The features.
         targets_B: One word per example, int32.
-        samples_S: Words shared by all examples, int32.
+        samples_S: Words that all examples share, int32.
         precision: See `outputs.softmax.probabilities`.
 
     Returns:
@@ -173,5 +173,5 @@ def word_scores(
 
 
 def _mean(arrays: Sequence[jax.Array]) -> jax.Array:
-    """Returns the mean of arrays without stacking them."""
+    """Returns the elementwise mean of the arrays without stacking them."""
     return functools.reduce(jnp.add, arrays) / len(arrays)

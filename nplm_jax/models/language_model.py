@@ -1,6 +1,6 @@
-"""The common interface of all language models, used by evaluation, mixtures, generation and scoring.
+"""The interface of all language models. Evaluation, mixtures, generation and scoring depend only on this interface.
 
-Dims: T words of a stream, B contexts or lines, N words per context, V vocabulary, S parallel streams, L words per
+Dims: T words in a stream, B contexts or lines, N words per context, V vocabulary, S parallel streams, L words per
 stream.
 """
 
@@ -18,23 +18,23 @@ from nplm_jax.utils.errors import require
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-State = Any  # decoding state, a pytree of arrays with one row per stream
+State = Any  # the decoding state, a pytree of arrays with one row per stream
 
 
 class LanguageModel(abc.ABC):
     """A language model, which defines P(w_t | previous words) over a closed vocabulary of V words.
 
-    `score` evaluates the words of a text, and `next_word` returns the distribution after each context. Decoders use a
-    state, so they read each word only once. `prefill` returns the state after some words, `predict` the distribution
-    of the next word, and `advance` the state after one more word per stream. `read` combines `advance` and `predict`
-    for many words. A subclass must define `n`, `score_span` and `next_word`. It may override the other methods with
-    faster versions.
+    `score` returns the log-probabilities of the words in a text, and `next_word` returns the distribution after each
+    context. Decoders carry a state, so that each word is read only once: `prefill` returns the state after the first
+    words, `predict` returns the distribution of the next word, and `advance` returns the state after one more word per
+    stream. `read` combines `advance` and `predict` for many words. A subclass must define `n`, `score_span` and
+    `next_word`, and may override the other methods with faster versions.
 
     Attributes:
         n: The order. Each word is predicted from the n - 1 previous words, or from all previous words if n is None.
-        vocabulary_size: V; None if unknown, which disables checks of the range of ids.
-        vocabulary: The vocabulary of a loaded model (`LoadedModel.model`); None for other models. Mixtures require
-            equal vocabularies.
+        vocabulary_size: V. None if unknown; word ids are then not checked against V.
+        vocabulary: The vocabulary of a loaded model (`LoadedModel.model`), or None for other models. The models in a
+            mixture must have equal vocabularies.
     """
 
     n: int | None
@@ -49,14 +49,14 @@ class LanguageModel(abc.ABC):
         return ''
 
     def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
-        """Returns log P(w_t | w_1 ... w_{t-1}) of each word of a span, float32, nats.
+        """Returns log P(w_t | w_1 ... w_{t-1}) for each word in a span, float32, nats.
 
         Args:
             tokens_T: Ids of the stream.
-            span: The words to score: a Span, a slice without a step, or None for all.
+            span: The words to score: a Span, a slice without a step, or None for all words.
 
         Raises:
-            BadInput: The ids are not a sequence of integers below V, or the span exceeds the stream.
+            BadInput: The ids are not a sequence of integers below V, or the span extends beyond the stream.
         """
         require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be a one-dimensional array of ids')
         if span is None or isinstance(span, slice):
@@ -71,15 +71,16 @@ class LanguageModel(abc.ABC):
 
     @abc.abstractmethod
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Implements `score` for the words of a Span."""
+        """Implements `score` for a Span."""
 
     @abc.abstractmethod
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P(w | context) of all words, float32, B x V, nats.
+        """Returns log P(w | context) for all words, float32, B x V, nats.
 
         Args:
-            contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, longer contexts are
-                truncated to the last n - 1 words, and shorter contexts are padded on the left with rare-word symbols.
+            contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, a context of more than
+                n - 1 words is truncated to the last n - 1 words, and a shorter context is padded on the left with
+                rare-word symbols.
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
@@ -90,7 +91,7 @@ class LanguageModel(abc.ABC):
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
-        """Returns log P of every word as the next word of each stream, S x V, nats."""
+        """Returns log P for every possible next word of each stream, S x V, nats."""
         return self.next_word(state)
 
     def advance(self, state: State, ids_S: jax.Array | np.ndarray) -> State:
@@ -98,10 +99,10 @@ class LanguageModel(abc.ABC):
         return last_words(np.concatenate([state, np.asarray(ids_S)[:, None]], axis=1), self.n)
 
     def read(self, state: State, ids_SxL: np.ndarray) -> tuple[jax.Array | np.ndarray, State]:
-        """Reads L words per stream and predicts the word that follows each of them.
+        """Reads L words per stream and predicts the word after each of them.
 
         Returns:
-            log P of every word as the next word, S x L x V, nats, and the next state.
+            log P for every possible next word, S x L x V, nats, and the next state.
         """
         if self.n is None:
             log_p = []
@@ -115,10 +116,10 @@ class LanguageModel(abc.ABC):
         return log_p_BxV.reshape(S, L, -1), last_words(words, self.n)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns log P of each word of each line given the previous words of the line, nats.
+        """Returns log P for each word in each line, given the previous words in the line, nats.
 
-        Rare-word symbols pad the context at the beginning of a line. A model without an order reads each line as a
-        separate stream.
+        At the beginning of a line, the context is padded with rare-word symbols. A model without an order reads each
+        line as a separate stream.
         """
         check_lines(lines, self.vocabulary_size)
         if self.n is None:
@@ -130,8 +131,8 @@ class LanguageModel(abc.ABC):
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the length of the n-gram that predicts each word of `span`, including the word itself.
 
-        The default is n for every word, or len(span) for a model without an order. `scoring.score` limits the lengths
-        to the words of the current line.
+        The default is n for every word, or len(span) for a model without an order. `scoring.score` limits these lengths
+        to the current line.
         """
         return np.full(len(span), self.n or len(span))
 
@@ -140,7 +141,7 @@ _take_rows = jax.jit(lambda arrays, rows_K: [x[rows_K] for x in arrays])
 
 
 def reorder(state: State, rows_K: np.ndarray) -> State:
-    """Selects rows of a decoding state: stream k of the result continues stream `rows_K[k]`. Rows may repeat."""
+    """Selects rows of a decoding state. Stream k of the result continues stream `rows_K[k]`; rows may repeat."""
     leaves, structure = jax.tree.flatten(state)
     on_device = [x for x in leaves if isinstance(x, jax.Array)]
     taken = iter(_take_rows(on_device, rows_K) if on_device else ())
@@ -148,7 +149,7 @@ def reorder(state: State, rows_K: np.ndarray) -> State:
 
 
 def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:
-    """Joins lines, with `num_before` rare-word symbols before each. Returns the stream and the slice of each line."""
+    """Joins lines, with `num_before` rare-word symbols before each. Returns the stream and each line's slice of it."""
     padding = np.full(num_before, RARE_ID, np.int32)
     stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
     stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)
@@ -156,7 +157,7 @@ def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray
 
 
 def last_words(ids_SxL: np.ndarray, n: int | None) -> np.ndarray:
-    """Returns the last n - 1 words of each stream, left-padded with rare-word symbols; all words if n is None."""
+    """Returns the last n - 1 words of each stream, left-padded with rare-word symbols, or all words if n is None."""
     if n is None:
         return ids_SxL
     return np.pad(ids_SxL, ((0, 0), (n - 1, 0)), constant_values=RARE_ID)[:, ids_SxL.shape[1] :]
@@ -167,7 +168,7 @@ def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
 
     Args:
         key: The argument name for the error message.
-        ids: The ids; an empty array may have any dtype.
+        ids: The ids. An empty array may have any dtype.
         vocabulary_size: V; None if unknown.
     """
     ids = np.asarray(ids)
@@ -181,13 +182,13 @@ def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
 
 
 def check_lines(lines: Sequence[np.ndarray], vocabulary_size: int | None) -> None:
-    """Raises BadInput unless all lines consist of valid word ids; see `check_ids`."""
+    """Raises BadInput unless all lines contain only valid word ids. See `check_ids`."""
     if full := [line for line in lines if len(line)]:
         check_ids('lines', np.concatenate(full), vocabulary_size)
 
 
 def check_contexts(contexts_BxN: Any, vocabulary_size: int | None) -> np.ndarray:
-    """Returns contexts as an int32 matrix. Raises BadInput unless they are word ids, one context per row."""
+    """Returns contexts as an int32 matrix. Raises BadInput unless it contains word ids, with one context per row."""
     contexts_BxN = np.asarray(contexts_BxN)
     require(contexts_BxN.ndim == 2, 'contexts', contexts_BxN.shape, 'must be a matrix of word ids, one context per row')
     check_ids('contexts', contexts_BxN, vocabulary_size)

@@ -1,7 +1,7 @@
 """A fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
 
-Input products and weight gradients are computed for all words at once; only the recurrence is a scan. A scan over
-Flax's cell gives the same results up to rounding, but takes 1.2 to 1.7 times as long on a CPU
+Input products and weight gradients are computed for all words at once, so that only the recurrence needs a scan. A scan
+over Flax's cell gives the same results up to rounding, but takes 1.2 to 1.7 times as long on a CPU
 (experiments/beyond/recurrent).
 
 Dims: S streams, T words per stream, D inputs, K state size, G = 4K size of the gates i, f, g, o.
@@ -28,9 +28,9 @@ def read(
     Args:
         cell: The parameters of Flax's cell.
         carry: c and h before the first word.
-        x_TxSxD: The inputs, float32 or bfloat16. The gates' input term and the saved gates have the same dtype.
-        precision: The precision of the factors in matrix products; sums and the state are float32.
-        keep_TxSx1: A factor for c and h before each word; None for 1.
+        x_TxSxD: The inputs, float32 or bfloat16. The input term of the gates and the saved gates have the same dtype.
+        precision: The precision of the factors in matrix products. Sums and the state are float32.
+        keep_TxSx1: A factor that multiplies c and h before each word. None means 1.
 
     Returns:
         c and h after the last word, and h after each word, T x S x K, float32.
@@ -43,7 +43,7 @@ def read(
 
 
 def scale(carry: Any, keep_Sx1: jax.Array | None) -> Any:
-    """Multiplies each array of a state by `keep_Sx1`; None leaves it unchanged."""
+    """Multiplies each array of a state by `keep_Sx1`. If `keep_Sx1` is None, the state is returned unchanged."""
     return carry if keep_Sx1 is None else jax.tree.map(lambda x_SxK: x_SxK * keep_Sx1, carry)
 
 
@@ -118,6 +118,6 @@ _scan.defvjp(_forward, _backward)
 
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Multiplies matrices in float32, after rounding `left` to the dtype of `right`."""
+    """Rounds `left` to the dtype of `right` and multiplies the matrices in float32."""
     precision = product_precision(right.dtype)
     return jnp.dot(left.astype(right.dtype), right, precision=precision, preferred_element_type=jnp.float32)

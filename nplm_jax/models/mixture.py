@@ -1,6 +1,6 @@
-"""Mixtures of language models, with the three weighting schemes of section 4 of the paper.
+"""Mixtures of language models, with the three weighting schemes in section 4 of the paper.
 
-Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
+Dims: M models, T words in a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from nplm_jax.models.language_model import LanguageModel, State, check_contexts,
 from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
-ROUNDING = 0.005  # maximum rounding error of a weight printed with two decimals
-Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P of the words of the span
-CHUNK_SIZE = 2**16  # words scored at once
+ROUNDING = 0.005  # maximum rounding error of a weight printed to two decimal places
+Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P for words in the span
+CHUNK_SIZE = 2**16  # number of words scored at once
 
 
 class ContextBins:
-    """A partition of contexts into bins, each with its own weight vector. This base class has a single bin.
+    """A partition of contexts into bins, each of which has its own weight vector. This base class has a single bin.
 
     Attributes:
         num_bins: The number of bins.
@@ -34,7 +34,7 @@ class ContextBins:
     num_context = 0
 
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns the bin of each context, integers, B. Contexts are in reading order."""
+        """Returns the bin of each context, integers, B. Each context is in reading order."""
         return np.zeros(len(contexts_BxN), np.int64)
 
     def of_stream(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -44,7 +44,7 @@ class ContextBins:
 
 
 class MixtureState(NamedTuple):
-    """The decoding state of a mixture: the last words, which determine the weights, and the state of each model."""
+    """The decoding state of a mixture: the last words, which determine the weights, and each model's state."""
 
     contexts_SxN: np.ndarray
     parts: tuple[State, ...]
@@ -55,13 +55,13 @@ class Mixture(LanguageModel):
 
     Attributes:
         models: The models.
-        weights_QxM: The weights of each bin, float64; rows sum to one.
+        weights_QxM: The weights of each bin, float64. Each row sums to one.
         bins: The partition of contexts into bins.
-        n: The largest order of the models; None if any model has no order.
+        n: The largest order among the models, or None if any model has no order.
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
-        """Creates a mixture. Raises BadInput if the vocabularies of the models differ, or the weights do not fit."""
+        """Creates a mixture. Raises BadInput if the models' vocabularies differ or the weights have the wrong form."""
         check_models(models)
         shape, weights_QxM = (bins.num_bins, len(models)), np.asarray(weights_QxM, np.float64)
         fits = weights_QxM.shape == shape and (weights_QxM >= 0).all() and (abs(weights_QxM.sum(1) - 1) < 1e-6).all()
@@ -126,16 +126,16 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Mixes the models' log P of all words. Returns log P, float32, B x V, nats."""
+        """Combines the models' log P for all words. Returns log P, float32, B x V, nats."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
 
 class CachedScores(LanguageModel):
-    """A wrapper that caches a model's scores of each span and of the most recent lines, for use in several mixtures.
+    """A wrapper that caches a model's scores, so that several mixtures can use them without scoring the words again.
 
     Attributes:
-        scores: (digest of the stream, span) -> log P of the words of the span, nats.
+        scores: log P for the words in each span, nats, by (digest of the stream, span).
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class CachedScores(LanguageModel):
         Args:
             model: The model.
             scores: Scores that are already known.
-            scored: A callback that receives the number of words scored in each step.
+            scored: A callback that is passed the number of words scored in each step.
         """
         self._model, self._scored, self.n = model, scored, model.n
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
@@ -158,7 +158,7 @@ class CachedScores(LanguageModel):
         self._stream: tuple[np.ndarray, str] | None = None
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. Caches the scores of each stream and span."""
+        """See `LanguageModel.score_span`. Caches the scores for each stream and span."""
         key = self._digest(tokens_T), span
         if key not in self.scores:
             # A model without an order carries a state through the span.
@@ -187,7 +187,7 @@ class CachedScores(LanguageModel):
         return stream[1]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Caches the scores of the most recent lines."""
+        """See `LanguageModel.score_lines`. Caches the scores for the most recent lines."""
         check_lines(lines, self.vocabulary_size)
         contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
         if contents not in self._scores_of_lines:
@@ -207,8 +207,8 @@ def check_models(models: Sequence[LanguageModel]) -> None:
     """Raises BadInput unless all values are language models and all known vocabularies are equal.
 
     Args:
-        models: One or more models. Models of this package have a `vocabulary_size`, and the model of a `LoadedModel`
-            also has a `vocabulary`.
+        models: One or more models. Models trained with this package have a `vocabulary_size`, and the model of a
+            `LoadedModel` also has a `vocabulary`.
     """
     require(len(models) > 0, 'models', list(models), 'must contain at least one model')
     for i, model in enumerate(models):
@@ -224,7 +224,7 @@ def check_models(models: Sequence[LanguageModel]) -> None:
 
 
 def equal(models: Sequence[LanguageModel]) -> Mixture:
-    """Mixes models with equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
+    """Creates a mixture with equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
     return Mixture(models, np.full((1, len(models)), 1 / max(len(models), 1)), ContextBins())
 
 
@@ -255,15 +255,15 @@ def fit(
     bins: ContextBins | None = None,
     iterations: int | None = None,
 ) -> Mixture:
-    """Mixes models with the weights that maximize the likelihood of the validation words.
+    """Creates a mixture with the weights that maximize the likelihood of the validation words.
 
     Args:
         models: One or more models.
         tokens_T: The token ids of the text that contains the span.
         valid: The validation words.
-        bins: Bins of contexts, each with its own weight vector; None for a single weight vector. The paper uses the
-            bins of the interpolated trigram, which depend on the frequency of the context.
-        iterations: The number of EM iterations from equal weights; None for the optimum.
+        bins: The bins of contexts, each of which gets its own weight vector. None for a single weight vector. The paper
+            uses the bins of the interpolated trigram, which depend on the frequency of the context.
+        iterations: The number of EM iterations, starting from equal weights. None for the optimum.
 
     Examples:
         >>> from nplm_jax.ngram.counts import count

@@ -1,4 +1,4 @@
-"""Maximum-likelihood estimation of mixture weights by EM and Newton's method.
+"""Maximum-likelihood estimation of mixture weights with EM and Newton's method.
 
 Dims: M models, T words, Q bins of contexts.
 """
@@ -9,24 +9,25 @@ import numpy as np
 
 from nplm_jax.utils.errors import NonFiniteError
 
-_GAP = 1e-9  # tolerance of the mean log-likelihood, nats
-_EQUAL = 1e-13  # mean log-likelihoods within this difference are equal up to rounding, nats
+_GAP = 1e-9  # tolerance for the mean log-likelihood, nats
+_EQUAL = 1e-13  # mean log-likelihoods that differ by at most this are equal up to rounding, nats
 _MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum number of iterations; fractions of a Newton step to try
 
 
 def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:
     """Estimates the weights of each bin that maximize the likelihood of its words.
 
-    An empty bin gets the weights fitted to all words. Words to which every model assigns probability zero are ignored.
+    An empty bin gets the weights that are fitted to all words. Words to which every model assigns probability zero are
+    ignored.
 
     Args:
-        log_p_MxT: log P of each word under each model, nats.
+        log_p_MxT: log P for each word under each model, nats.
         bins_T: The bin of each word.
         num_bins: The number of bins.
         iterations: The number of EM iterations from equal weights; None for the optimum.
 
     Returns:
-        The weights, float64, Q x M; rows sum to one.
+        The weights, float64, Q x M. Each row sums to one.
 
     Raises:
         NonFiniteError: A log-probability is NaN.
@@ -35,7 +36,7 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
         raise NonFiniteError(f'the log-probabilities of {num_nan:,} words are NaN')
     possible_T = np.isfinite(log_p_MxT.max(0))
     log_p_MxT, bins_T = log_p_MxT[:, possible_T].astype(np.float64), bins_T[possible_T]
-    p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # each word's scale cancels
+    p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # the scale of each word's probabilities cancels
     words_Q = np.bincount(bins_T, minlength=num_bins)
     parts = np.split(p_MxT[:, np.argsort(bins_T, kind='stable')], np.cumsum(words_Q)[:-1], axis=1)
     of_all_words = functools.cache(lambda: _fit_bin(p_MxT, iterations))
@@ -43,15 +44,15 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 
 
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
-    """Returns the weights of one bin, float64, M; equal weights if the bin is empty.
+    """Returns the weights of one bin, float64, M. Returns equal weights if the bin is empty.
 
     An EM step multiplies each weight by a ratio: the mean posterior of the model divided by its weight. Because the
     log-likelihood is concave, the mean log-likelihood is below the optimum by at most the largest ratio minus one. EM
-    converges slowly. Each iteration therefore takes the best of the EM step and several fractions of a Newton step that
-    is constrained to non-negative weights (Kim et al., 2020, mix-SQP).
+    converges slowly. Each iteration therefore also tries several fractions of a Newton step that is constrained to
+    non-negative weights (Kim et al., 2020, mix-SQP), and takes the best step.
 
     Args:
-        p_MxT: The probability of each word under each model, up to a factor per word.
+        p_MxT: The probability of each word under each model, up to a factor that depends only on the word.
         iterations: The number of EM iterations; None for the optimum.
     """
     num_models, num_words = p_MxT.shape

@@ -1,4 +1,4 @@
-"""The Mogrifier: an LSTM whose input and state gate each other before each step.
+"""The Mogrifier, an LSTM whose input and state gate each other before each step.
 
 Round i = 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
 is the input of the layer and h its state before the word. An LSTM step then uses the gated x and h.
@@ -79,11 +79,11 @@ def _read(
     product of left factors and offset gradients over all words, instead of a sum of T products inside a scan.
 
     Args:
-        rounds: Names of the rounds' weights in order.
+        rounds: The names of the rounds' weights, in order.
         precision: The precision of the factors in matrix products; sums and the state are float32.
         weights: The weights by name.
         keep_TxSx1: See `Recurrent.read`.
-        offsets: The term added to the product with each weight, T x S x number of columns of the weight.
+        offsets: The term that is added to the product with each weight, T x S x number of columns of the weight.
         carry: c and h before the first word.
         x_TxSxD: The inputs.
 
@@ -102,7 +102,7 @@ def _scan(
     carry: Carry,
     x_TxSxD: jax.Array,
 ) -> tuple[tuple[Carry, jax.Array], Params]:
-    """Returns the results of `_read`, and the left factors of each weight's products, T x S x rows of the weight."""
+    """Returns the results of `_read`, and the left factors of the products with each weight, T x S x weight rows."""
     rounded = {name: (weight.astype(precision), weight.T.astype(precision)) for name, weight in weights.items()}
 
     def step(carry: Carry, word: tuple[jax.Array, Params, Any]) -> tuple[Carry, tuple[jax.Array, Params]]:
@@ -152,7 +152,7 @@ def _rows(values_TxSxD: jax.Array) -> jax.Array:
 def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) -> jax.Array:
     """Rounds `left_SxD` and multiplies it by a rounded weight, which is passed with its transpose.
 
-    Only the left factor has a gradient, which is computed from the rounded cotangent.
+    Only the left factor has a gradient. The gradient is computed from the rounded cotangent.
     """
     return product(left_SxD, right_DxK)
 

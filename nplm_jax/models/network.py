@@ -1,4 +1,4 @@
-"""Networks: a body and an output layer over V words, as pure functions of a dictionary of parameters.
+"""Networks, each consisting of a body and an output layer over V words, as pure functions of their parameters.
 
 Dims: V vocabulary, S streams, L input tokens per stream, T predictions per stream (one after each of the last T
 tokens), B = S * T examples, stream by stream, R = L - T tokens of lookback (`Body.lookback`).
@@ -21,14 +21,14 @@ from nplm_jax.utils.errors import BadInput, require
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The static part of a network: body, output layer and V. Methods take the parameters as an argument.
+    """The static part of a network: its body, output layer and V. Methods take the parameters as an argument.
 
     Attributes:
         body: The body, which maps context words to features.
         output: The output layer, which maps features to P(w) and the training loss.
         vocabulary_size: V.
-        line_end: The id of the end-of-line token if lines are read independently (`corpus.context=line`, see
-            `data.batches.mark_lines`); None if the text is one stream.
+        line_end: The id of the end-of-line token if lines are read independently (`corpus.context=line`; see
+            `data.batches.mark_lines`), or None if the text is a single stream.
     """
 
     body: Body
@@ -86,7 +86,7 @@ class Network:
         starts_SxL: jax.Array | None = None,
         e_SxLxM: jax.Array | None = None,
     ) -> BodyOutput:
-        """Computes the features for the output layer. See `Body.features`.
+        """Computes the features that the output layer reads. See `Body.features`.
 
         Args:
             params: The parameters.
@@ -94,10 +94,10 @@ class Network:
             state: The state of each stream before these tokens; None for `Body.start`.
             keys: The random keys of a training update; None for scoring.
             starts_SxL: See `Batch`.
-            e_SxLxM: The rows of C for the tokens, if already gathered.
+            e_SxLxM: The rows of C for the tokens, if they have already been gathered.
 
         Raises:
-            BadInput: `ids_SxL` is not a matrix, or has too few columns.
+            BadInput: `ids_SxL` is not a matrix or has too few columns.
         """
         R, shape = self.body.lookback if keys is None else self.body.layout.lookback, np.shape(ids_SxL)
         if len(shape) != 2 or shape[1] <= R:
@@ -120,7 +120,7 @@ class Network:
         """Computes the training loss of this device's examples, including the body's penalty.
 
         Args:
-            view: The parameters, or the rows that the output layer selects.
+            view: The parameters, or the rows that the output layer selected.
             batch: The examples.
             state: The state after the previous batch; None for the initial state.
             keys: The random keys of the update; None for no dropout.
@@ -145,7 +145,7 @@ class Network:
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:
-    """Returns this device's rows of a replicated array, zero-padded to `num_rows`."""
+    """Returns this device's share of the rows of a replicated array, zero-padded to `num_rows`."""
     first = num_rows * jax.lax.axis_index(axis)
     padding = num_rows * jax.lax.axis_size(axis) - len(table_VxD)
     return jax.lax.dynamic_slice_in_dim(jnp.pad(table_VxD, ((0, padding), (0, 0))), first, num_rows)

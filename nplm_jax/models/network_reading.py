@@ -1,6 +1,6 @@
 """Incremental computation of a network's features over streams of words.
 
-Dims: S streams, L words per stream and call, R words of lookback (`Body.lookback`), K blocks of B words.
+Dims: S streams, L words per stream in each call, R words of lookback (`Body.lookback`), K blocks of B words.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_BURN_IN = 512  # words read before a scored span if the reach is unlimited, to fill the state
+_BURN_IN = 512  # if the reach is unlimited, words read before a scored span to fill the state
 
 
 class ReadState(NamedTuple):
     """The state of a network between calls of `read`.
 
     Attributes:
-        recent_SxR: The last R words of each stream, which are the lookback of the next call.
+        recent_SxR: The last R words of each stream, which form the lookback of the next call.
         body: The state of the body.
     """
 
@@ -45,7 +45,7 @@ def start_state(network: Network, num_streams: int) -> ReadState:
 def stream_blocks(
     network: Network, tokens_T: np.ndarray, span: Span, size: int
 ) -> tuple[ReadState, np.ndarray, np.ndarray]:
-    """Prepares the inputs and targets for predicting the words of a span.
+    """Prepares the inputs and targets for predicting the words in a span.
 
     Args:
         network: The network.
@@ -73,5 +73,5 @@ def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function with full float32 matrix products, because accelerators default to lower precision."""
+    """Compiles a function with float32 matrix products at full precision; accelerators default to a lower precision."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)

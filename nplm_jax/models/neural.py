@@ -1,6 +1,6 @@
 """A trained network as a language model.
 
-A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words during
+A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words in
 decoding.
 
 Dims: V vocabulary, S streams, L words per stream and call, R words of lookback (`Body.lookback`), B = S * L examples, K
@@ -28,7 +28,7 @@ from nplm_jax.outputs.softmax import group_probabilities
 
 SCORING_BATCH = 256  # minimum number of words scored at once; their V x B scores fit into a CPU's cache
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
-LENGTH_MULTIPLE = 16  # words of a line or context read at once, fixed to limit the number of compiled programs
+LENGTH_MULTIPLE = 16  # words of a line or context read at once; fixed to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
 _NO_WORD = -1  # padding after the end of a line
 
@@ -38,7 +38,7 @@ class DecodingState(NamedTuple):
 
     Attributes:
         read: The state of the network after the last word.
-        features: Output-matrix name -> features after the last word, S x D.
+        features: The features after the last word, S x D, by output-matrix name.
     """
 
     read: ReadState
@@ -46,7 +46,7 @@ class DecodingState(NamedTuple):
 
 
 class NeuralLanguageModel(LanguageModel):
-    """A network and its parameters, evaluated exactly, in float32 and without dropout."""
+    """A network with its parameters, evaluated exactly in float32 and without dropout."""
 
     def __init__(self, network: Network, params: Params, sharding: MeshSharding = ONE_DEVICE) -> None:
         """Creates a model from a network and its parameters, which are not copied.
@@ -54,7 +54,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             network: The network.
             params: The parameters, placed by `sharding.shard`.
-            sharding: The sharding of the parameters and of the words of a span; see `sharding.scoring_sharding`.
+            sharding: The sharding of the parameters and of the words in a span; see `sharding.scoring_sharding`.
         """
         self.network = network
         self.placed_params = params
@@ -67,7 +67,7 @@ class NeuralLanguageModel(LanguageModel):
         return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. First reads `burn_in` words before the span to fill the state."""
+        """See `LanguageModel.score_span`. To fill the state, first reads the `burn_in` words before the span."""
         return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
@@ -79,7 +79,7 @@ class NeuralLanguageModel(LanguageModel):
             groups_V: The group of each word, numbered from 0.
 
         Returns:
-            P(w) summed over the words of each group, len(span) x G, float32.
+            P(w) summed over the words in each group, len(span) x G, float32.
         """
         return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
@@ -91,9 +91,9 @@ class NeuralLanguageModel(LanguageModel):
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
     def scoring_block(self, num_words: int) -> int:
-        """Returns the number of words per block for a span; short spans use small blocks to limit padding."""
+        """Returns the number of words per block for a span. Short spans use small blocks to limit padding."""
         num_devices = num_parts(self.sharding)
-        # With a stateful body, every device reads all words of a block and scores its share.
+        # With a stateful body, every device reads all words in a block but scores only its own share.
         num_readers = num_devices if self.network.body.start(1) is None else 1
         largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
         share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # powers of two limit compilations
@@ -102,12 +102,12 @@ class NeuralLanguageModel(LanguageModel):
 
     @functools.cached_property
     def params(self) -> Params:
-        """The complete parameters on one device, used by all methods except span scoring."""
+        """The complete parameters on one device. All methods except span scoring use them."""
         full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Reads lines in parallel and scores shared prefixes once."""
+        """See `LanguageModel.score_lines`. Reads lines in parallel and scores each shared prefix only once."""
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
         blocks, order = group_lines(lines)
@@ -122,7 +122,7 @@ class NeuralLanguageModel(LanguageModel):
         return log_p
 
     def _score_batch(self, lines_SxT: np.ndarray) -> np.ndarray:
-        """Returns log P of each word given the previous words of its line, S x T, nats; 0 after the end of a line.
+        """Returns log P for each word given the previous words in its line, S x T, nats; 0 after the end of a line.
 
         Args:
             lines_SxT: Word ids, padded with _NO_WORD. Lines that share a prefix are adjacent.
@@ -143,7 +143,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P of E targets, nats, from the features at their positions (numbered stream by stream)."""
+        """Returns log P for E targets, nats, from the features at their positions. Positions are numbered by stream."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
         examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs only one compilation
@@ -176,7 +176,7 @@ class NeuralLanguageModel(LanguageModel):
         return _predict(self.network, self.params, state.features)
 
     def advance(self, state: DecodingState, ids_S: jax.Array | np.ndarray) -> DecodingState:
-        """See `LanguageModel.advance`. Ids on a device are not checked, because reading them would wait for them."""
+        """See `LanguageModel.advance`. Ids on a device are not checked, because reading them would block."""
         if not isinstance(ids_S, jax.Array):
             check_ids('words', ids_S, self.vocabulary_size)
         return _advance(self.network, self.params, state.read, jnp.asarray(ids_S)[:, None])
@@ -191,10 +191,10 @@ class NeuralLanguageModel(LanguageModel):
 
 
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
-    """Returns the number of blocks of LENGTH_MULTIPLE words in each line, and the scoring order of non-empty lines.
+    """Returns each line's number of blocks of LENGTH_MULTIPLE words, and the order in which to score non-empty lines.
 
-    Lines are ordered by their number of blocks. Among lines with the same number, lines with a common prefix are
-    adjacent.
+    Lines are ordered by their number of blocks. Among lines with the same number of blocks, those with a common prefix
+    are adjacent.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)
@@ -229,7 +229,7 @@ def _read_stream(
     one_hot_VxG: jax.Array | None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> jax.Array:
-    """Returns log P of the targets of consecutive blocks, K x B, nats, or P of each group of words, K x B x G.
+    """Returns log P for the targets in consecutive blocks, K x B, nats, or P for each group of words, K x B x G.
 
     With a window, the stream is sharded over devices. With a stateful body, each device reads the whole stream and
     computes the probabilities of its share of each block.
@@ -273,9 +273,9 @@ def _score_blocks(
     targets_KxB: jax.Array,
     num_blocks: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets in the first `num_blocks` blocks, K x B, nats, from the features at their positions.
+    """Returns log P for the targets in the first `num_blocks` blocks, K x B, nats, from the features at the targets.
 
-    All blocks are scored in one call, because each call allocates the V x B scores again.
+    All blocks are scored in one call, because each call allocates a new V x B array of scores.
     """
     features = by_example(features)
 

@@ -24,12 +24,12 @@ _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
-    """Computes equation 1: the unnormalized log-probability of every word after each context.
+    """Computes equation 1, the unnormalized log-probability of every word after each context.
 
     Args:
-        params: The six arrays by name. Omit W for a network without direct connections, and U, H and d for a network
-            without a hidden layer. Rows of C, U, W and b correspond to words; with `output.kind=tree`, rows of U, W and
-            b correspond to tree nodes.
+        params: The six arrays by name. Omit W if the network has no direct connections, and omit U, H and d if it has
+            no hidden layer. Rows of C, U, W and b correspond to words; with `output.kind=tree`, rows of U, W and b
+            correspond to tree nodes.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:
@@ -60,7 +60,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
 
 def concatenate(e_xNxM: jax.Array) -> jax.Array:
-    """Returns x, the concatenated word features of each context, most recent word first (P = N * M numbers)."""
+    """Returns x, the concatenated word features of each context (P = N * M numbers), the most recent word first."""
     return e_xNxM[..., ::-1, :].reshape(*e_xNxM.shape[:-2], -1)
 
 
@@ -83,7 +83,7 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(Body):
-    """The paper's network (section 2) below the output layer. It computes x for W and a = tanh(d + Hx) for U."""
+    """The paper's network (section 2) below the output layer. Computes x for W and a = tanh(d + Hx) for U."""
 
     n: Annotated[int, at_least(2)] = key(
         6, 'order of the model, which predicts each word from the n-1 previous words; the paper uses 3 and 5'
@@ -95,7 +95,7 @@ class Window(Body):
     tables = Tables(units=('H_KxP',))
 
     def check(self) -> None:
-        """See `Component.check`. Rejects a network whose output does not depend on the context."""
+        """See `Component.check`. Also rejects a network whose output would not depend on the context."""
         message = 'must be 1 or more with model.direct=False, because the output must depend on the context'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)
 

@@ -1,10 +1,10 @@
-"""Open-vocabulary models: a closed-vocabulary model combined with a distribution over spellings.
+"""Open-vocabulary models, which combine a closed-vocabulary model with a distribution over spellings.
 
 Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
-Words in the vocabulary keep their probabilities. The probabilities of all strings therefore sum to one after every
-context.
+Words in the vocabulary keep their probabilities. After every context, the probabilities of all strings therefore sum to
+one.
 
-Dims: T words of a text.
+Dims: T words in a text.
 """
 
 import math
@@ -22,12 +22,12 @@ from nplm_jax.utils.errors import require
 
 
 class WordScores(NamedTuple):
-    """Scores of the words of a text.
+    """The scores of the words in a text.
 
     Attributes:
-        log_p_T: log P of each word, float64, nats.
-        spelled_T: Whether each word is outside the vocabulary, and is therefore scored by its spelling.
-        num_characters: The number of characters of the text; see `count_characters`.
+        log_p_T: log P for each word, float64, nats.
+        spelled_T: Whether each word is outside the vocabulary and is therefore scored by its spelling.
+        num_characters: The number of characters in the text; see `count_characters`.
     """
 
     log_p_T: np.ndarray
@@ -38,7 +38,7 @@ class WordScores(NamedTuple):
 class OpenVocabulary:
     """A language model with a spelling distribution for out-of-vocabulary words.
 
-    Out-of-vocabulary words are read as <rare> in the contexts of later words, as in training.
+    As in training, out-of-vocabulary words are read as <rare> in the contexts of later words.
 
     Attributes:
         model: A model over `vocabulary`.
@@ -47,7 +47,7 @@ class OpenVocabulary:
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary, spelling: Spelling) -> None:
-        """Combines a model and a spelling distribution. Raises BadInput if `spelling` belongs to another vocabulary."""
+        """Combines a model and a spelling distribution. Raises BadInput if their vocabularies differ."""
         same = spelling.vocabulary.words == vocabulary.words
         sizes = f'{len(spelling.vocabulary):,} words'
         require(same, 'spelling.vocabulary', sizes, f"must be the model's vocabulary of {len(vocabulary):,} words")
@@ -56,10 +56,10 @@ class OpenVocabulary:
         self.spelling = spelling
 
     def score(self, words_T: Sequence[str], span: Span | None = None) -> WordScores:
-        """Scores words of a stream, each given the previous words of the stream.
+        """Scores words in a stream, each given the previous words in the stream.
 
         Args:
-            words_T: The words of the stream, tokenized like the model's corpus.
+            words_T: The words in the stream, tokenized in the same way as the model's corpus.
             span: The words to score; None for all.
         """
         span = Span(0, len(words_T)) if span is None else span
@@ -69,7 +69,7 @@ class OpenVocabulary:
         return WordScores(log_p_T, ids_T[span.start : span.stop] == RARE_ID, count_characters(words))
 
     def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
-        """Returns log P(spelling | <rare>) of each out-of-vocabulary word and 0 for the others, float64, T, nats.
+        """Returns log P(spelling | <rare>) for each out-of-vocabulary word and 0 for other words, float64, T, nats.
 
         Raises:
             BadInput: An out-of-vocabulary word is empty, or contains whitespace or an unpaired surrogate.
@@ -81,5 +81,5 @@ class OpenVocabulary:
 
 
 def bits_per_character(log_p: float, num_characters: int) -> float:
-    """Returns the bits per character of a text with log-probability `log_p`, nats."""
+    """Returns the number of bits per character for a text whose log-probability is `log_p`, nats."""
     return -log_p / math.log(2) / num_characters if num_characters else math.nan

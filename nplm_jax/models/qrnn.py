@@ -1,7 +1,7 @@
-"""The quasi-recurrent network: matrix products over all words at once, and a gated sum as the only recurrence.
+"""The quasi-recurrent network. Matrix products cover all words at once, and the only recurrence is a gated sum.
 
 (z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + W' x_{t-1} + b); c_t = f * c_{t-1} + (1 - f) * z; h_t = o * c_t. Only the
-first layer has W', which makes it a convolution over two words.
+first layer has W', which makes that layer a convolution over two words.
 
 Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 3K.
 
@@ -27,7 +27,7 @@ class Qrnn(Recurrent):
     """A quasi-recurrent network. The state of a layer is c; the first layer also keeps its last input."""
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects dropout of recurrent weights, which this network lacks."""
+        """See `Component.check`. Also rejects dropout of recurrent weights, because this network has none."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
         require(not rate, 'model.weight_dropout', rate, allowed)
         super().check()
@@ -39,7 +39,7 @@ class Qrnn(Recurrent):
         return params
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """See `Body.output_keys`. Avoids the key of `Recurrent.output_keys`, because W' uses it."""
+        """See `Body.output_keys`. Does not reuse the key from `Recurrent.output_keys`, which initializes W'."""
         return Body.output_keys(self, key)
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:

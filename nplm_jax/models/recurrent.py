@@ -34,11 +34,11 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(StreamBody):
-    """A multi-layer recurrent network with optional regularization, trained by truncated back-propagation through time.
+    """A multi-layer recurrent network with optional regularization, trained by truncated backpropagation through time.
 
-    Dropout applies to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
-    Subclasses define `advance` or `read`. They also define `init_cell` if a layer does not have the parameters of the
-    Flax cell `cell_class`.
+    Dropout is applied to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
+    Subclasses define `advance` or `read`. If the parameters of a layer are not those of the Flax cell `cell_class`,
+    they also define `init_cell`.
 
     Attributes:
         cell_class: The Flax cell that defines the parameters.
@@ -50,12 +50,12 @@ class Recurrent(StreamBody):
     )
     slowness_penalty: NonNegative = key(
         0.0,
-        "coefficient of a penalty on the mean squared change of the last layer's output between words, before dropout",
+        "coefficient of a penalty on the mean squared change in the last layer's output between words, before dropout",
     )
     cell_class: ClassVar[Any]
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects a slowness penalty with segments of one word."""
+        """See `Component.check`. Also rejects a slowness penalty if segments consist of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
         require(
             can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more if model.slowness_penalty is positive'
@@ -114,9 +114,10 @@ class Recurrent(StreamBody):
         Args:
             cell: The parameters of the layer.
             state: The state of the layer before these words.
-            e_TxSxD: The inputs of the layer, float32, or bfloat16 if `activations` is bfloat16.
-            precision: The precision of the factors in matrix products; sums and the state are float32.
-            keep_TxSx1: A factor for the state before each word, 0 at the first word of a line; None for 1.
+            e_TxSxD: The inputs of the layer: float32, or bfloat16 if `activations` is bfloat16.
+            precision: The precision of the factors in matrix products. Sums and the state are float32.
+            keep_TxSx1: A factor that multiplies the state before each word: 0 at the first word of a line. None means
+                1.
 
         Returns:
             The next state of the layer, and h, T x S x K.
@@ -202,7 +203,7 @@ class Gru(Recurrent):
     cell_class = flax.linen.GRUCell
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """See `Recurrent.advance`. Reimplements Flax's cell, because its `dtype` would also round sums."""
+        """See `Recurrent.advance`. Reimplements Flax's cell, whose `dtype` argument would also round sums."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:
             y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)

@@ -1,4 +1,4 @@
-"""A residual network over a window of words and scaled sums of earlier words, with optionally tied embeddings.
+"""A residual network over a window of words and scaled sums of earlier words, with optional weight tying.
 
 x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the features of the n-1 words before the
 window, divided by sqrt(n-1); s_1 is the sum over the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
@@ -6,10 +6,10 @@ z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P
 y = b + U norm(z_L) without it. norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm
 has its own g.
 
-The network reads parallel streams, so it gathers the features of each word once instead of once per window.
+The network reads parallel streams, so that it gathers the features of each word once instead of once per window.
 
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
-of a stream, B = S * T examples, R words of the state.
+per stream, B = S * T examples, R words in the state.
 
 References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021.
@@ -43,7 +43,7 @@ class Residual(StreamBody):
     expansion: Count = key(2, 'inner width of each residual layer, as a multiple of model.h')
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects a window of one word without sums."""
+        """See `Component.check`. Also rejects a network with a window of one word and no sums."""
         has_context = self.n > 2 or self.averages > 0
         require(has_context, 'model.averages', self.averages, 'must be 1 or more if model.n=2')
         super().check()
@@ -111,9 +111,9 @@ class Residual(StreamBody):
         return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
-        """Returns the number of words that precede each of the R + T words in its line, int32.
+        """For each of the R + T words, returns the number of words that precede it in its line, int32.
 
-        The words of the state belong to the first line.
+        The words in the state belong to the first line.
 
         Args:
             starts_SxL: Whether each of the T words begins a line.
@@ -133,7 +133,7 @@ class Residual(StreamBody):
         """
 
         def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
-            """Zeroes values of words that lie `distance` words before word `last`, `last + 1`, ... in another line."""
+            """Zeroes each value `distance` words before word `last`, `last + 1`, ... if its word is in another line."""
             if ages_SxL is None:
                 return values_SxIxM
             return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)

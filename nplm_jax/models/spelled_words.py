@@ -1,6 +1,6 @@
-"""A distribution over all words outside a vocabulary, from a character-level language model.
+"""A distribution over all words outside a vocabulary, derived from a character-level language model.
 
-Dims: W words, T characters of a word with its end symbol.
+Dims: W words, T characters in a word, including its end symbol.
 """
 
 import functools
@@ -17,17 +17,17 @@ from nplm_jax.utils.errors import require
 
 
 class Spelling:
-    """The distribution P(w | w is outside the vocabulary) over all strings w that can be words.
+    """The distribution P(w | w is outside the vocabulary) over all strings w that may be words.
 
     The character model assigns a string the probability Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t
-    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, which are equally
-    probable. P is Q divided by the total mass that Q assigns to strings outside the vocabulary. P therefore sums to one
-    over these strings.
+    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary; all of these are
+    equally probable. P is Q divided by the total mass that Q assigns to strings outside the vocabulary. P therefore
+    sums to one over these strings.
 
     Attributes:
         model: A language model over `characters`, trained on a dataset from `data.characters.build_dataset`.
         characters: The character vocabulary.
-        vocabulary: The vocabulary, whose words have probability zero.
+        vocabulary: The vocabulary. Its words have probability zero.
         prefix: The ids before the first character of a word.
     """
 
@@ -43,7 +43,7 @@ class Spelling:
 
     @functools.cached_property
     def num_other_characters(self) -> int:
-        """The number of characters represented by the rare symbol."""
+        """The number of characters that the rare symbol represents."""
         return NUM_CHARACTERS - sum(map(is_character, self.characters.words))
 
     @functools.cached_property
@@ -53,7 +53,7 @@ class Spelling:
         return math.log1p(-float(np.exp(self._log_q(['', *inside])).sum()))
 
     def log_probabilities(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log P(w | w is outside the vocabulary) of each word, float64, W, nats; -inf for vocabulary words.
+        """Returns log P(w | w is outside the vocabulary) for each word, float64, W, nats; -inf for vocabulary words.
 
         Raises:
             BadInput: A word is empty, or contains whitespace or an unpaired surrogate.
@@ -67,7 +67,7 @@ class Spelling:
         return np.array([log_p[word] for word in words_W], np.float64)
 
     def _log_q(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log Q of each string, float64, W."""
+        """Returns log Q for each string, float64, W."""
         log_share = -math.log(self.num_other_characters)
         encoded = [np.append(self.characters.encode(list(word)), self.end_id).astype(np.int32) for word in words_W]
         scores = self.model.score_lines([np.concatenate([self.prefix, ids_T]) for ids_T in encoded])

@@ -1,4 +1,4 @@
-"""Base class of bodies that train on parallel streams of the corpus.
+"""The base class of bodies that train on parallel streams of the corpus.
 
 Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
@@ -23,12 +23,13 @@ ShareOrDefault = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamBody(Body):
-    """A body whose layers read parallel streams. It has no direct connections, and its embeddings may be tied.
+    """A body whose layers read parallel streams. It has no direct connections but supports weight tying.
 
     Attributes:
-        activations: The dtype of recurrent-layer inputs and of the largest arrays inside layers in training. Sums,
-            states and the features for the output layer stay float32.
-        bptt_length: The number of words per stream in an update, the length of truncated back-propagation through time.
+        activations: In training, the dtype of recurrent-layer inputs and of the largest arrays inside layers. Sums,
+            states and the features for the output layer are always float32.
+        bptt_length: The number of words per stream in an update, which is the length of truncated backpropagation
+            through time.
     """
 
     m: Count = key(100, 'number of features per word')
@@ -66,7 +67,7 @@ class StreamBody(Body):
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the precision of products and the dtype of activations. Scoring (no keys) uses float32 for both."""
+        """Returns the precision of products and the dtype of activations. In scoring (no keys), both are float32."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property
@@ -86,5 +87,5 @@ class StreamBody(Body):
 
     @property
     def widths(self) -> dict[str, int]:
-        """The width of U, or of C if tied, which multiplies the output of the last layer."""
+        """The width of the matrix that multiplies the output of the last layer: U, or C with weight tying."""
         return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}

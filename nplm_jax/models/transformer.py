@@ -1,12 +1,12 @@
-"""A causal pre-norm Transformer with a sliding attention window and optionally tied embeddings.
+"""A causal pre-norm Transformer with a sliding attention window and optional weight tying.
 
 z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
 where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
-(`model.memory`). The keys and values of those R words form the state. In training, the state is carried from update to
-update without a gradient, as in Transformer-XL. In decoding, keys and values are computed only once per word.
+(`model.memory`). The keys and values of those R words form the state. As in Transformer-XL, training carries the state
+from update to update without a gradient. In decoding, the keys and values of each word are computed only once.
 
 Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
-feed-forward layer, P inputs of E, S streams, T words per stream, R words of the state.
+feed-forward layer, P inputs of E, S streams, T words per stream, R words in the state.
 
 References:
     Vaswani et al., Attention is all you need, 2017. Xiong et al., On layer normalization in the Transformer
@@ -57,7 +57,7 @@ class Transformer(StreamBody):
         return self.heads, self.h // self.heads
 
     def start(self, num_streams: int) -> State:
-        """Returns an empty cache for each layer, S x R x H x D, and the number of cached words, S."""
+        """Returns an empty cache for each layer, S x R x H x D, and the number of cached words per stream, S."""
         cache = {name: jnp.zeros((num_streams, self.memory, *self.shape)) for name in ('keys', 'values')}
         return {
             'before': self.start_before(num_streams),
@@ -66,7 +66,7 @@ class Transformer(StreamBody):
         }
 
     def start_before(self, num_streams: int) -> State:
-        """Returns the initial state of `inputs`: None for this body."""
+        """Returns the initial state of `inputs`. In this class, the state is None."""
         return None
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
@@ -147,10 +147,10 @@ class Transformer(StreamBody):
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
-        """Returns the attention mask, S x T x (R + T), and the number of cached words after the call, S.
+        """Returns the attention mask, S x T x (R + T), and the number of cached words in each stream after the call, S.
 
         Args:
-            kept_S: The number of cached words that belong to the current line.
+            kept_S: For each stream, the number of cached words that belong to the current line.
             starts_SxL: Whether each of the T words begins a line; None if no word does.
             num_words: T.
         """
@@ -179,7 +179,8 @@ class Transformer(StreamBody):
         Args:
             layer: The parameters of the layer.
             x_SxTxK: The inputs of the layer.
-            cache: Keys and values of the R previous words. Keys are cached before rotation, which keeps angles small.
+            cache: Keys and values of the R previous words. Keys are cached before rotation, so that the angles remain
+                small.
             seen_SxTxL: The attention mask; see `visible`.
             precision: The precision of the factors in matrix products.
         """
@@ -202,8 +203,8 @@ class Transformer(StreamBody):
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
     """Applies rotary position embeddings.
 
-    Products of rotated queries and keys depend only on their relative positions. If D is odd, the last element is not
-    rotated.
+    The product of a rotated query and a rotated key depends only on their relative position. If D is odd, the last
+    element is not rotated.
     """
     pairs = x_SxTxHxD.shape[3] // 2
     rates_P = _BASE ** (-jnp.arange(pairs) / max(pairs, 1))

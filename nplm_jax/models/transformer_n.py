@@ -1,8 +1,8 @@
-"""Transformer-N: the paper's concatenation of the last n-1 words as the input of a Transformer.
+"""Transformer-N, a Transformer whose input is the paper's concatenation of the last n-1 words.
 
 z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers are the same as in `transformer`.
 
-Dims: M features per word (m), N words of x (n-1), P = N * M, S streams, T words per stream.
+Dims: M features per word (m), N words in x (n-1), P = N * M, S streams, T words per stream.
 
 References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021 (Transformer-N, section 5).
@@ -39,7 +39,7 @@ class TransformerN(Transformer):
         return (self.n - 1) * self.m
 
     def start_before(self, num_streams: int) -> State:
-        """Returns zeros in place of the features of n-2 previous words, S x (n-2) x M; None if n is 2."""
+        """Returns zeros in place of the features of the n-2 previous words, S x (n-2) x M, or None if n is 2."""
         return jnp.zeros((num_streams, self.n - 2, self.m)) if self.n > 2 else None
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
@@ -57,6 +57,6 @@ class TransformerN(Transformer):
 
 
 def _is_before(starts_xNx1: jax.Array) -> jax.Array:
-    """Returns, for each of the N words of a window, whether a line begins after it."""
+    """For each of the N words in a window, returns whether a line begins after that word."""
     later_xNx1 = jnp.concatenate([starts_xNx1[:, :, 1:], jnp.zeros_like(starts_xNx1[:, :, :1])], axis=2)
     return jax.lax.cummax(later_xNx1, axis=2, reverse=True) > 0

@@ -1,7 +1,8 @@
-"""An LSTM over a fixed window: each prediction reads the n-1 previous words, starting from a zero state.
+"""An LSTM over a fixed window. For each prediction, it reads the n-1 previous words, starting from a zero state.
 
 Evaluation reads each window separately, so P(w | context) depends on exactly n-1 words. Training reads each segment of
-`model.bptt_length` words once from a zero state, and predicts each word from the preceding words of its segment.
+`model.bptt_length` words once, starting from a zero state, and predicts each word from the preceding words in its
+segment.
 
 Dims: S streams, L words per stream, T targets per stream, M features per word (m), N context words (n-1), B = S * T.
 

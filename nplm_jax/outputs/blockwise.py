@@ -19,12 +19,12 @@ from nplm_jax.outputs.soft_targets import SoftTargets
 
 _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # contracted axes
 LinearTerm = tuple[Array, Array]  # weights_VxD and inputs_BxD
-BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # number of rounded terms that add up to b in float32 precision
+BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # number of rounded terms that add up to b at float32 precision
 ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the number of rows is a multiple of this
 
 
 class Teaching(NamedTuple):
-    """The teachers of a distillation loss, their weight, and the precision of their products."""
+    """The teachers of a distillation loss, their weight, and the precision of their matrix products."""
 
     teachers: SoftTargets
     weight: float
@@ -55,11 +55,12 @@ def blockwise_cross_entropy(
         terms: The weights and inputs of each term.
         b_V: The word biases.
         targets_B: Word ids, int32.
-        precision: bfloat16 rounds the weights, the inputs and G in the products; sums and b stay float32.
+        precision: If bfloat16, the weights, the inputs and G are rounded to bfloat16 in the products. Sums and b remain
+            float32.
         block_size: The number of examples whose V scores are in memory at once.
         axis: The named mesh axis over which words are sharded (the paper's section 3.2). Each device holds its rows of
-            the weights and of b. For each example, devices exchange the largest score, the sum of E, the target's score
-            and the gradient with respect to the inputs, but nothing that grows with V.
+            the weights and of b. For each example, devices exchange only the largest score, the sum of E, the target's
+            score and the gradient with respect to the inputs. None of these grows with V.
 
     Returns:
         A float32 scalar, nats per word. Only first derivatives in reverse mode are supported.
@@ -79,7 +80,7 @@ def blockwise_distillation(
 ) -> tuple[Array, Array]:
     """Computes the mean cross-entropy with the distribution (1 - weight) onehot(target) + weight q in blocks.
 
-    q is the distribution of the teachers, B x V. Only one block of q is in memory at a time. In the notation of
+    q is the teachers' distribution, B x V. Only one block of q is in memory at a time. In the notation of
     `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
@@ -88,7 +89,7 @@ def blockwise_distillation(
         targets_B: Word ids, int32.
         teachers: The teachers, treated as constants.
         weight: The weight of the teachers, from 0 to 1.
-        precision: See `blockwise_cross_entropy`; it also applies to the products of the teachers.
+        precision: See `blockwise_cross_entropy`. The teachers' matrix products use the same precision.
         block_size: The number of examples whose V scores are in memory at once.
 
     Returns:
@@ -125,8 +126,8 @@ def _backward(
 def default_block_size(platform: str) -> int:
     """Returns the default number of examples per block for a platform.
 
-    Blocks fit into a CPU's cache or a TPU's buffers. On a GPU, every block reads and writes the accumulated weight
-    gradients, so fewer and larger blocks are faster (experiments/cost/accelerator).
+    On a CPU or a TPU, a block fits into the cache or the buffers. On a GPU, every block reads and writes the
+    accumulated weight gradients, so fewer and larger blocks are faster (experiments/cost/accelerator).
     """
     return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)
 
@@ -140,14 +141,14 @@ def _loss_and_gradients(
     axis: str | None,
     teaching: Teaching | None = None,
 ) -> tuple[Any, Any]:
-    """Returns the loss (with teachers, the pair of loss and NLL) and its gradients, structured like (terms, b_V)."""
+    """Returns the loss (with teachers, a pair of loss and NLL) and its gradients, structured like (terms, b_V)."""
     B = len(targets_B)
     num_blocks = -(-B // block_size)
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
     # All terms share one matrix, because a product with only the few columns of U runs at half the speed, and adding b
-    # separately requires another pass over y.
+    # separately would require another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
@@ -208,8 +209,8 @@ def _block(
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
-    # Accelerators read the targets in a pass over all scores, which XLA fuses with other passes. A TPU would scatter in
-    # a loop over examples.
+    # Accelerators read the targets in a pass over all scores, which XLA fuses with other passes. On a TPU, a scatter
+    # would loop over examples.
     choose = jax.lax.platform_dependent
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
@@ -237,7 +238,7 @@ def _product(left: Array, right: Array, axes: Any) -> Array:
 
 
 def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:
-    """Returns the score of each example's target, or 0 if another device holds the target's row."""
+    """Returns the score of each example's target, or 0 if the target's row is on another device."""
     return y_SxV.at[jnp.arange(len(y_SxV)), targets_S].get(mode='fill', fill_value=0)
 
 
@@ -247,7 +248,7 @@ def _select_targets(y_SxV: Array, targets_S: Array) -> Array:
 
 
 def _scatter_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-    """Replaces the entry of each example's target in E, unless another device holds the target's row."""
+    """Replaces the entry of each example's target in E, unless the target's row is on another device."""
     examples = jnp.arange(len(E_SxV))
     if E_SxV.dtype == jnp.float32:
         return E_SxV.at[examples, targets_S].set(values_S, mode='drop')

@@ -1,6 +1,6 @@
-"""The full softmax, trained with its exact loss.
+"""The full softmax, trained with the exact loss.
 
-Dims: V vocabulary, B batch, D width of one array of features.
+Dims: V vocabulary, B batch, D width of a feature array.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class FullSoftmax(Softmax):
     ) -> Losses:
         """See `OutputLayer.loss`. Never materializes a V x B array; see `blockwise_cross_entropy`.
 
-        With teachers, the loss is the cross-entropy with targets and teachers, and `axis` must be None.
+        With teachers, the loss is the cross-entropy with both the targets and the teachers, and `axis` must be None.
         """
         terms = tuple((view.shared[name], inputs_BxD) for name, inputs_BxD in features.items())
         args, blocks = (terms, view.shared[BIAS], batch.targets_B), (self.precision, self.block_size)

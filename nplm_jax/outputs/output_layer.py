@@ -1,11 +1,11 @@
-"""Interface of output layers, which map a network's features to P(w) and the training loss.
+"""The interface of output layers, which map a network's features to P(w) and the training loss.
 
 An output layer multiplies each of its weight matrices by one array of features. The body determines the matrices and
 their widths: the paper's network has U (V x K, for the hidden units a) and W (V x P, for the word features x). Features
 are keyed by the name of their matrix: `{'U_VxK': a_BxK, 'W_VxP': x_BxP}`.
 
-Dims: B batch, V vocabulary, D width of one array of features, L output rows specific to one example, S output rows
-shared by all examples.
+Dims: B batch, V vocabulary, D width of a feature array, L output rows specific to one example, S output rows shared by
+all examples.
 """
 
 import abc
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
 Params = dict[str, Any]  # float32 arrays, named by the paper's letters
-Features = dict[str, jax.Array]  # name of an output matrix -> features it multiplies, B x D, float32
+Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
 Losses = tuple[jax.Array, jax.Array]  # the loss, and the mean NLL or its estimate; float32 scalars, nats per word
 BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features of every body; also an output matrix if tied
 
 
 class Tables(NamedTuple):
-    """Parameter names of a body or an output layer, grouped by the meaning of a row.
+    """The parameter names of a body or an output layer, grouped by what a row represents.
 
     Attributes:
-        words: Tables with one row per output word, other than the output matrices and b. On a mesh, their rows are
-            sharded.
+        words: Tables with one row per output word, other than the output matrices and b. On a mesh, the rows of these
+            tables are sharded.
         others: Tables whose rows represent something else, such as positions or word classes. Every device holds them
             in full.
         units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out).
@@ -64,7 +64,8 @@ class Rows(NamedTuple):
     Attributes:
         examples_BxL: Indices of the rows specific to each example, int32.
         shared_S: Indices of the rows shared by all examples, int32.
-        sample_info: Sampling metadata of each example, a pytree of arrays with B rows; None if the layer has none.
+        sample_info: Metadata of each example's samples, a pytree of arrays with B rows. None if the layer has no such
+            metadata.
     """
 
     examples_BxL: jax.Array
@@ -73,13 +74,13 @@ class Rows(NamedTuple):
 
 
 class View(NamedTuple):
-    """The parameters that a training loss reads: all parameters, or only the selected rows of tables.
+    """The parameters that a training loss reads: either all parameters, or only the selected rows of the tables.
 
     Attributes:
-        shared: The parameters. If `rows` is given, tables hold only the rows `rows.shared_S`.
+        shared: The parameters. If `rows` is given, the tables contain only the rows `rows.shared_S`.
         examples: The rows `rows.examples_BxL` of the tables, B x L x D (B x L for b); empty if `rows` is None.
-        rows: The selected rows; None for all rows.
-        contexts_SxLxM: The rows of C for the input tokens; None to gather them from `shared`.
+        rows: The selected rows, or None for all rows.
+        contexts_SxLxM: The rows of C for the input tokens, or None to gather them from `shared`.
     """
 
     shared: Params
@@ -89,7 +90,7 @@ class View(NamedTuple):
 
 
 def view_rows(params: Params, tables: Iterable[str], rows: Rows) -> View:
-    """Returns the view with the selected rows of the tables and all other parameters."""
+    """Returns a view of the selected rows of the tables and all other parameters."""
     shared, examples = ({name: params[name][ids] for name in tables} for ids in (rows.shared_S, rows.examples_BxL))
     return View(params | shared, examples, rows)
 
@@ -108,7 +109,7 @@ class OutputLayer(Component, abc.ABC):
     tables: ClassVar[Tables] = Tables()
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
-        """Returns the layer for a vocabulary. Values such as `samples` are capped at its size.
+        """Returns the layer for a vocabulary. Values such as `samples` are capped at the size of the vocabulary.
 
         Raises:
             BadInput: The layer is incompatible with the vocabulary.
@@ -116,7 +117,7 @@ class OutputLayer(Component, abc.ABC):
         return self
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """Returns the number of rows of the output matrices and b. It is V unless rows do not represent words."""
+        """Returns the number of rows of the output matrices and b, which is V unless rows do not represent words."""
         return vocabulary_size
 
     def init(
@@ -126,8 +127,8 @@ class OutputLayer(Component, abc.ABC):
 
         Args:
             key: A random key for additional parameters of subclasses.
-            keys: Output-matrix name -> random key.
-            widths: Output-matrix name -> width.
+            keys: A random key for each output matrix, by name.
+            widths: The width of each output matrix, by name.
             bias_V: Initial b, float32.
         """
         shapes = {name: (len(bias_V), width) for name, width in widths.items()}
@@ -135,7 +136,7 @@ class OutputLayer(Component, abc.ABC):
         return {**matrices, BIAS: bias_V}
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
-        """Returns constant arrays that the loss reads in every update (`Batch.extras`), or None.
+        """Returns the constant arrays that the loss reads in every update (`Batch.extras`), or None.
 
         For example, a sampled loss reads its sampling distribution.
 
@@ -146,7 +147,7 @@ class OutputLayer(Component, abc.ABC):
         return None
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows | None:
-        """Selects the rows that the training loss of a batch reads; returns None for all rows.
+        """Selects the rows that the training loss of a batch reads. Returns None for all rows.
 
         Args:
             batch: The examples and the extras.
@@ -157,27 +158,27 @@ class OutputLayer(Component, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
-        """Returns the training loss and the reported mean NLL, which is exact or an estimate.
+        """Returns the training loss, and the mean NLL to report, which is exact or an estimate.
 
         Args:
             view: The parameters, or the rows that `rows` selects. If `axis` is given, arrays with V rows hold only this
                 device's rows.
             features: The body's features of the examples.
             batch: This device's examples and the extras.
-            axis: The named mesh axis over which the V words are sharded; None if each device holds all words.
+            axis: The named mesh axis over which the V words are sharded, or None if each device holds all words.
         """
 
     @abc.abstractmethod
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """Returns the exact log P(w | features) of all words, B x V, float32, nats."""
+        """Returns the exact log P(w | features) for all words, B x V, float32, nats."""
 
     @abc.abstractmethod
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns the exact -log P(target | features) of each example, B, float32, nats."""
+        """Returns the exact -log P(target | features) for each example, B, float32, nats."""
 
 
 class SparseOutputLayer(OutputLayer):
-    """An output layer with sparse gradients: its training loss reads only some rows of the output matrices.
+    """An output layer with sparse gradients, whose training loss reads only some rows of the output matrices.
 
     The layer may have a state, which `rows` reads and `update_state` updates.
     """
@@ -191,14 +192,15 @@ class SparseOutputLayer(OutputLayer):
         return None
 
     def update_state(self, state: Any, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> Any:
-        """Returns the state after an update. Not called for stateless layers.
+        """Returns the state after an update. This method is not called for stateless layers.
 
         Args:
             state: The state before the update.
             batch: The examples of the update and the extras.
             rows: The rows that the loss read.
             bias_grads_BxL: The gradient of the loss with respect to the example-specific rows of b. If the loss
-                estimates its normalizer, the gradient of a sample is its normalized importance weight divided by B.
+                estimates its normalizer, the gradient for a sample is the sample's normalized importance weight divided
+                by B.
         """
         return state
 
@@ -211,11 +213,11 @@ class ExactSparseLayer(SparseOutputLayer):
 
     @abc.abstractmethod
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows required by the targets."""
+        """Returns the rows that the targets require."""
 
     @abc.abstractmethod
     def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) of each example, B, nats, from the rows selected by `rows_of`."""
+        """Returns -log P(target) for each example, B, nats, computed from the rows that `rows_of` selected."""
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
         """See `OutputLayer.rows`."""
@@ -227,5 +229,5 @@ class ExactSparseLayer(SparseOutputLayer):
         return nll, nll
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. Computes only the scores required by the targets."""
+        """See `OutputLayer.nll`. Computes only the scores that the targets require."""
         return self.nll_of(view_rows(params, (*features, BIAS), self.rows_of(targets_B)), features, targets_B)

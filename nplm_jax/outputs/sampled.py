@@ -1,4 +1,4 @@
-"""Losses with samples shared by the whole batch: importance sampling (section 5.2) and NCE.
+"""Losses whose samples are shared by the whole batch: importance sampling (section 5.2) and NCE.
 
 Dims: V vocabulary, B batch, S samples.
 
@@ -35,7 +35,7 @@ class ProposalDistribution:
 
     Attributes:
         cumulative_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
-        log_inclusion_prob_V: log of the probability that a draw of S words includes a word, float32, nats.
+        log_inclusion_prob_V: The log-probability that a draw of S words includes each word, float32, nats.
     """
 
     cumulative_V: jax.Array
@@ -46,8 +46,8 @@ class ProposalDistribution:
 class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     """The softmax, trained by importance sampling (section 5.2).
 
-    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normalizer is an
-    unbiased estimate of the softmax normalizer, and is exact if all words are sampled.
+    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. The estimate of the
+    softmax normalizer in this loss is unbiased, and is exact if all words are sampled.
 
     Attributes:
         scorer: The function that computes y.
@@ -92,10 +92,10 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         axis: str | None = None,
         teachers: SoftTargets | None = None,
     ) -> Losses:
-        """See `OutputLayer.loss`. The mean NLL is the importance-sampling estimate.
+        """See `OutputLayer.loss`. The mean NLL is estimated by importance sampling.
 
-        With teachers, the loss is the cross-entropy with targets and teachers, computed from distributions over the
-        target and the samples; see `SoftTargets.of_candidates`.
+        With teachers, the loss is the cross-entropy with both the targets and the teachers, computed from distributions
+        over the target and the samples; see `SoftTargets.of_candidates`.
         """
         assert view.rows is not None
         targets_B, samples_S = batch.targets_B, view.rows.shared_S
@@ -126,14 +126,14 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
-    The loss is the cross-entropy of a binary classifier of targets and samples, with logits y - log P(included).
-    Because y stands for log P(w), training drives the normalizer toward one (self-normalization).
+    The loss is the cross-entropy of a binary classifier that distinguishes targets from samples, with logits y - log
+    P(included). Because y stands for log P(w), training drives the normalizer toward one (self-normalization).
     """
 
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the binary cross-entropy, summed over the decisions of each example and averaged over examples."""
+        """Returns the binary cross-entropy, summed over the decisions for each example and averaged over examples."""
         return jnp.mean(_softplus(-corrected_target_logits_B) + jnp.sum(_softplus(corrected_logits_SxB), axis=0))
 
 
@@ -159,7 +159,7 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
     unit = _RESOLUTION // num_samples
     cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
     possible_V = inclusion_prob_V > 0
-    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a word that is never drawn would have no gradient
+    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a word that is never drawn would never have a gradient
         least = 1.5 / unit  # exceeds the rounding error of an edge
         small_V = possible_V & (inclusion_prob_V < least)
         missing = (least - inclusion_prob_V[small_V]).sum()
@@ -202,7 +202,7 @@ def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> ja
 def _estimated_nll(
     corrected_logits_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
 ) -> jax.Array:
-    """Returns the mean of -log P(target) with the normalizer estimated from the target and the other samples."""
+    """Returns the mean of -log P(target). The normalizer is estimated from the target and the other samples."""
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
     log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, corrected_logits_SxB), axis=0)
     return jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)
@@ -210,7 +210,7 @@ def _estimated_nll(
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """Returns log(1 + exp x) without overflow. `jax.nn.softplus` is more precise but half as fast on a CPU."""
+    """Returns log(1 + exp x) without overflow. On a CPU, `jax.nn.softplus` is more precise but half as fast."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 

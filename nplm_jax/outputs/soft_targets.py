@@ -1,4 +1,4 @@
-"""Interface of soft targets: distributions of teachers that a network learns in addition to the targets.
+"""The interface of soft targets, the teachers' distributions that a network learns in addition to the targets.
 
 The student learns (1 - weight) onehot(target) + weight q. `models.distilled` implements q.
 
@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import require
 
 
 class SoftTargets(Protocol):
-    """A distribution q of the next word for each example. The student's gradient treats this pytree as constant.
+    """For each example, a distribution q over the next word. This pytree is a constant in the student's gradient.
 
     Attributes:
         features: Arrays with one row per example, the inputs of q.
@@ -24,16 +24,16 @@ class SoftTargets(Protocol):
 
     @property
     def features(self) -> tuple[Features, ...]:
-        """The inputs of q; see the attributes."""
+        """The inputs of q; see the class attributes."""
 
     def replace(self, features: tuple[Features, ...]) -> Self:
-        """Returns the distributions for other examples."""
+        """Returns the distributions for the examples with the given features."""
 
     def probabilities(self, precision: Precision) -> jax.Array:
         """Returns q, B x V, float32.
 
         Args:
-            precision: The precision of the factors in matrix products over V, for layers with a softmax.
+            precision: For layers with a softmax, the precision of the factors in matrix products over V.
         """
 
     def of_candidates(
@@ -54,7 +54,7 @@ class SoftTargets(Protocol):
 
 
 def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
-    """Raises BadInput for a teacher that the loss does not support, or a teacher weight without a teacher."""
+    """Raises BadInput if the loss does not support teachers, or if a teacher weight is set without a teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'requires output.teacher')
     allowed = 'must be empty, because only output.kind=full and output.kind=sampled support a teacher'

@@ -1,7 +1,7 @@
 """The softmax over all words: scores, log-probabilities and exact NLL.
 
-Dims: V vocabulary, B batch, D width of one array of features, L words specific to one example, R consecutive words, G
-groups of words.
+Dims: V vocabulary, B batch, D width of a feature array, L words specific to one example, R consecutive words, G groups
+of words.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ AddWords = Callable[[Sums, jax.Array, jax.Array], Sums]
 
 
 class Scorer:
-    """A scoring function, which computes the scores y of words from their rows.
+    """A function that computes the scores y of words from their rows.
 
-    The default is b + the sum of the output matrices times their features.
+    By default, y is b plus the sum of the output matrices times their features.
     """
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """Returns the scores of the words with rows in `params`, V x B, float32."""
+        """Returns the scores of all words that have a row in `params`, V x B, float32."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
@@ -87,15 +87,15 @@ class Softmax(OutputLayer):
 
 
 def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums, add_words: AddWords[Sums]) -> Sums:
-    """Reduces the scores of all words. On a CPU, at most MAX_SCORES of the V x B scores are in memory at once.
+    """Reduces the scores of all words to a single value. On a CPU, at most MAX_SCORES scores are in memory at once.
 
     Args:
         scorer: The function that computes the scores.
         params: The parameters.
         features: The features.
         sums: The initial value, a pytree of arrays.
-        add_words: A function of the value, the scores of consecutive words, R x B, and the id of the first word. It
-            returns the new value.
+        add_words: A function that takes the value, the scores of consecutive words, R x B, and the id of the first of
+            these words, and returns the new value.
 
     Returns:
         The value after all words.
@@ -115,7 +115,7 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
             return sums
         return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
 
-    # Other scorers may read additional word tables, which this function does not split.
+    # Other scorers may read additional word tables, which this function does not split into blocks.
     rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR else V
     in_cache, at_once = (functools.partial(in_parts, rows) for rows in (rows_in_cache, V))
     return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)
@@ -129,7 +129,8 @@ def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Arr
         y_RxB: The scores.
 
     Returns:
-        The largest score so far, B; the factor for sums of earlier exponentials, B; and the exponentials.
+        The largest score so far, B; the factor by which to multiply sums of earlier exponentials, B; and the
+        exponentials.
     """
     new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
     m_B = jnp.where(jnp.isfinite(new_max_B), new_max_B, 0)
@@ -137,7 +138,7 @@ def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-    """Computes y = b + the sum of the output matrices times their features (the paper's equation 1).
+    """Computes y, which is b plus the sum of the output matrices times their features (the paper's equation 1).
 
     Args:
         params: b and the output matrices, V x D.
@@ -165,20 +166,20 @@ def gathered_scores(params: Params, features: Features) -> jax.Array:
 
 
 def scorer_of(layer: OutputLayer) -> Scorer | None:
-    """Returns the scorer of a softmax layer; None for a layer with another distribution, such as a plug-in's."""
+    """Returns the scorer of a softmax layer, or None if the layer has another distribution, as a plug-in may."""
     if isinstance(layer, Softmax) and type(layer).log_probabilities is Softmax.log_probabilities:
         return layer.scorer
     return None
 
 
 def probabilities(layer: OutputLayer, params: Params, features: Features, precision: Precision) -> jax.Array:
-    """Returns P(w | features) of all words, B x V, float32.
+    """Returns P(w | features) for all words, B x V, float32.
 
     Args:
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        precision: The precision of the factors in matrix products over V, for layers with a softmax.
+        precision: For layers with a softmax, the precision of the factors in matrix products over V.
     """
     if (scorer := scorer_of(layer)) is None:
         return jnp.exp(layer.log_probabilities(params, features))
@@ -192,7 +193,7 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        one_hot_VxG: 1 for the group of each word, and 0 elsewhere. Every word belongs to one group.
+        one_hot_VxG: 1 for the group of each word, and 0 elsewhere. Each word belongs to exactly one group.
     """
     if (scorer := scorer_of(layer)) is None:
         return probabilities(layer, params, features, 'float32') @ one_hot_VxG
@@ -209,11 +210,11 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
 
 
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
-    """Returns log P(word) = y - log sum exp y, V x B, nats. Numerically stable."""
+    """Returns log P(word) = y - log sum exp y, V x B, nats, in a numerically stable way."""
     return jax.nn.log_softmax(y_VxB, axis=0)
 
 
 def cross_entropy(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array:
-    """Returns -log P(target) of each example, B, nats."""
+    """Returns -log P(target) for each example, B, nats."""
     picked_B = jnp.take_along_axis(y_VxB, targets_B[None, :], axis=0)[0]
     return jax.nn.logsumexp(y_VxB, axis=0) - picked_B

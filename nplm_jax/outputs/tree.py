@@ -1,7 +1,7 @@
-"""Tree softmax: P(w | context) is a product of binary decisions along the path from the root of a tree to the word.
+"""Tree softmax: P(w | context) is a product over the binary decisions on the path from the root of a tree to w.
 
-Node t has a row of the output matrices and of b, which give its score y_t. A path takes branch 1 of the node with
-probability sigmoid(y_t), and branch 0 otherwise. The probability of a word with several leaves is the sum over its
+The score y_t of node t is computed from row t of the output matrices and of b. A path takes branch 1 of the node with
+probability sigmoid(y_t), and branch 0 otherwise. If a word has several leaves, its probability is the sum over these
 leaves. The training loss is exact and reads only the rows of the nodes above the target.
 
 Dims: V words, T nodes (rows of the output matrices), R leaves per word and D nodes above a leaf (both maxima), L = R D
@@ -29,10 +29,10 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeSoftmax(ExactSparseLayer):
-    """A hierarchical softmax with a binary decision at each node above the word.
+    """A hierarchical softmax with a binary decision at each node on the path to a word.
 
     Attributes:
-        nodes: The tree, set by `over`. Trees with equal arrays compare equal.
+        nodes: The tree, which `over` sets. Trees with equal arrays compare equal.
     """
 
     tree: str = key(
@@ -43,11 +43,11 @@ class TreeSoftmax(ExactSparseLayer):
     nodes: Tree = internal()
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Rejects a file of codes that does not form a tree over the vocabulary."""
+        """See `OutputLayer.over`. Raises BadInput if the codes in the file do not form a tree over the vocabulary."""
         return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """See `OutputLayer.num_rows`. Returns the number of nodes, but at least V."""
+        """See `OutputLayer.num_rows`. Returns the number of nodes or V, whichever is larger."""
         return max(self.nodes.num_nodes, vocabulary_size)
 
     def init(

@@ -1,7 +1,7 @@
-"""Two-level softmax: P(w | context) = P(class | context) P(w | class, context), exactly normalized.
+"""Two-level softmax: P(w | context) = P(class | context) P(w | class, context). It is exactly normalized.
 
-The H most frequent words (the shortlist) are classes of one word each. The other words, in order of decreasing
-frequency, form G classes of L words; the last class may be smaller.
+The H most frequent words (the shortlist) are classes of one word each. In order of decreasing frequency, the other
+words form G classes of L words each; the last class may be smaller.
 
 Dims: V vocabulary, B batch, T = H + G classes.
 """
@@ -29,7 +29,7 @@ CLASS_BIAS = 'b_G'
 class TwoLevelSoftmax(ExactSparseLayer):
     """A two-level softmax, which predicts the class of the word and then the word within the class.
 
-    The training loss is exact and reads only the rows of the target's class and of the shortlist.
+    The training loss is exact and reads only the rows of the shortlist and of the target's class.
 
     Attributes:
         vocabulary_size: V. Arrays padded for a mesh have more rows.
@@ -41,7 +41,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Rejects a vocabulary that is too small for the shortlist or the classes."""
+        """See `OutputLayer.over`. Raises BadInput if the vocabulary is too small for the shortlist or the classes."""
         V = len(vocabulary)
         allowed = f'must be less than {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
@@ -56,7 +56,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
 
     @property
     def num_classes(self) -> int:
-        """G, the number of non-empty classes, at most `output.classes`."""
+        """G, the number of non-empty classes, which is at most `output.classes`."""
         return -(-(self.vocabulary_size - self.num_shortlist) // self.class_size)
 
     def init(
@@ -77,7 +77,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     def rows_of(self, targets_B: jax.Array) -> Rows:
         """Returns the rows of the words in each target's class, and the rows of the shortlist.
 
-        A shortlist target gets the rows of an arbitrary class, which the loss masks.
+        A target in the shortlist gets the rows of an arbitrary class, which the loss ignores.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L

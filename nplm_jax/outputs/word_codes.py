@@ -1,6 +1,6 @@
-"""Binary codes of words, and the binary tree that they define. A code has one bit per node from the root to a leaf.
+"""Binary codes of words, and the binary tree that the codes define. A code has one bit per node on a leaf's path.
 
-Dims: V words, R leaves per word and D nodes above a leaf (both maxima), S children of the nodes of a level.
+Dims: V words, R leaves per word and D nodes above a leaf (both maxima), S children of the nodes at one level.
 """
 
 import dataclasses
@@ -15,24 +15,24 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_lines
 
-BUILT_IN = ('huffman', 'random')  # codes that require only the vocabulary
+BUILT_IN = ('huffman', 'random')  # sources of codes that require only the vocabulary
 
 Codes = Sequence[Sequence[str]]  # for each word, the codes of its leaves, such as '0110'
 
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A binary tree with words as leaves. Nodes and leaves are numbered breadth-first.
+    """A binary tree whose leaves are words. Nodes and leaves are numbered breadth-first.
 
-    Trees are compared by digest, so equal trees share compiled programs.
+    Trees are compared by digest, so that equal trees share compiled programs.
 
     Attributes:
         digest: A checksum of the tree.
         num_nodes: The number of internal nodes; the root is node 0.
-        nodes_VxRxD: The nodes above each leaf of each word, from the root down, int32; padded with 0.
-        signs_VxRxD: 1 if the path takes branch 1 of the node, -1 for branch 0, int8; padded with 0.
+        nodes_VxRxD: The nodes above each leaf of each word, from the root down, int32, padded with 0.
+        signs_VxRxD: 1 if the path takes branch 1 of the node, -1 if it takes branch 0, int8, padded with 0.
         levels: For each depth below the root, whether each child of the nodes at the previous depth is a leaf, S bools.
-        leaves_VxR: The leaves of each word in breadth-first numbering; padded with the number of leaves.
+        leaves_VxR: The leaves of each word in breadth-first numbering, padded with the number of leaves.
     """
 
     digest: str
@@ -48,11 +48,12 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
     Args:
         vocabulary: The words.
-        source: `huffman` (frequent words have short codes), `random` (a balanced tree in random order), or a file of
-            lines `word<TAB>code` or `word<TAB>code code ...`.
+        source: `huffman` (frequent words have short codes), `random` (a balanced tree with words in random order), or
+            the path of a file of lines `word<TAB>code` or `word<TAB>code code ...`.
 
     Raises:
-        BadInput: The file is missing or malformed, lacks a word, contains a word twice, or contains another word.
+        BadInput: The file is missing or malformed, omits a word, repeats a word, or contains a word that is not in the
+            vocabulary.
     """
     if source == 'huffman':
         return [[code] for code in huffman(vocabulary.counts)]
@@ -83,7 +84,7 @@ def huffman(counts: Sequence[int]) -> list[str]:
 
 
 def balanced(size: int) -> list[str]:
-    """Returns the codes of the leaves of a balanced tree, in order. Their lengths differ by at most one.
+    """Returns the codes of a balanced tree's leaves, in order. The lengths of the codes differ by at most one.
 
     Examples:
         >>> balanced(3)
@@ -119,7 +120,7 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
 
 
 def make_tree(codes: Codes) -> Tree:
-    """Builds the tree of the given codes.
+    """Builds the tree that the given codes define.
 
     Raises:
         BadInput: A code is a prefix of another, or a node has only one branch.

@@ -1,7 +1,7 @@
 """Calibration of the output bias b on validation words, with one offset per group of words with similar counts.
 
 Trained networks misestimate the probability of words that were rare or absent in training. Let g(w) be the group of
-word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which amounts to adding d_g(w) to b_w. The offsets d
+word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which is equivalent to adding d_g(w) to b_w. The offsets d
 minimize the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
 
 Dims: V vocabulary, G groups, T words.
@@ -25,12 +25,12 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
 from nplm_jax.utils.errors import NonFiniteError
 
-MAX_WORDS = 50_000  # maximum number of validation words used for the fit, evenly spaced
+MAX_WORDS = 50_000  # maximum number of validation words used for the fit; they are evenly spaced
 _MIN_PROBABILITY = 1e-30  # lower bound of group probabilities, which may underflow to zero in float32
 
 
 def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
-    """Returns the parameters of a model with b calibrated on validation words.
+    """Returns the parameters of a model after calibrating b on validation words.
 
     Args:
         model: The model.
@@ -63,7 +63,7 @@ def num_words(data: Dataset) -> int:
 
 
 def group_by_count(counts_V: np.ndarray) -> np.ndarray:
-    """Returns the group of each word, int64: 0 for count 0, else 1 + floor(2 log2 count).
+    """Returns the group of each word, int64: 0 for count 0, otherwise 1 + floor(2 log2 count).
 
     Examples:
         >>> group_by_count(np.array([0, 1, 2, 3, 4, 5, 6, 7, 8]))
@@ -76,7 +76,7 @@ def group_by_count(counts_V: np.ndarray) -> np.ndarray:
 def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarray:
     """Returns the offsets d that minimize the mean of log(sum_g P_g exp d_g) - d_g(w) over words w, plus |d|^2 / 2T.
 
-    The last term is a Gaussian prior of variance 1, which keeps the offsets of groups without words finite.
+    The last term is a Gaussian prior with variance 1, which keeps the offsets of groups without words finite.
 
     Args:
         probabilities_TxG: The predicted probability of each group at the position of each word.

@@ -11,18 +11,18 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 Tree = TypeVar('Tree')
-_CACHE_BYTES = 2**24  # cache of the index, which TensorStore would otherwise reread for each array
+_CACHE_BYTES = 2**24  # size of the index cache, without which TensorStore would reread the index for each array
 
 
 def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
-    """Reads an item of a checkpoint with TensorStore.
+    """Reads an item from a checkpoint with TensorStore.
 
     Orbax reads all arrays in one event loop and closes the loop at the first error. Every later response from
     TensorStore's threads then prints a traceback. This function avoids the tracebacks by waiting for all responses.
 
     Args:
         folder: The folder of the item.
-        example: An example of the item, which defines structure, shapes and dtypes.
+        example: An example of the item, which defines the structure, shapes and dtypes.
 
     Raises:
         ValueError: An array is damaged, or its shape or dtype differs from the example. Shapes and dtypes are compared
@@ -50,14 +50,14 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
 
 
 def _wait_for_all(futures: list[Any]) -> list[Any]:
-    """Waits for all futures, then returns their results or raises the first error."""
+    """Waits for all futures, and then returns their results or raises the first error."""
     for future in futures:
         future.exception()
     return [future.result() for future in futures]
 
 
 def checksum_of(tree: Any, progress: dict[str, Any]) -> int:
-    """Computes the CRC-32 of the progress and of the name, dtype, shape and bytes of every array."""
+    """Computes the CRC-32 of the progress and of every array's name, dtype, shape and bytes."""
     total = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.ascontiguousarray(leaf)

@@ -1,4 +1,4 @@
-"""Checkpointing with Orbax. Only this module and `checkpoint_arrays` import Orbax."""
+"""Saving and restoring of checkpoints with Orbax. Only this module and `checkpoint_arrays` import Orbax."""
 
 import contextlib
 import os
@@ -21,25 +21,25 @@ from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
-MAX_TO_KEEP = 3  # number of newest checkpoints to keep
-_FILES_BYTES = 2**17  # approximate size of the metadata of a checkpoint
+MAX_TO_KEEP = 3  # number of checkpoints to keep, newest first
+_FILES_BYTES = 2**17  # approximate size of a checkpoint's metadata
 CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
 class CheckpointStore:
-    """The checkpoints of a run by update number. Each contains the training state, best parameters and progress.
+    """The checkpoints of a run, by update number. Each contains the training state, best parameters and progress.
 
     Saves are asynchronous and atomic: Orbax writes in background threads, and killing the process during a save does
-    not damage earlier checkpoints. Checksums detect damaged checkpoints, which are skipped. Arrays are saved unsharded
-    and without padding, so checkpoints can be restored on any number of devices. In multi-process runs, only the first
-    process saves.
+    not damage earlier checkpoints. Damaged checkpoints are detected by their checksums and skipped. Arrays are saved
+    unsharded and without padding, so that checkpoints can be restored on any number of devices. In multi-process runs,
+    only the first process saves.
     """
 
     def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
         """Opens a checkpoint folder.
 
         Args:
-            folder: The folder; created if it does not exist.
+            folder: The folder, which is created if it does not exist.
             read_only: Whether to leave the folder unchanged, for example to read a run while it is training.
         """
         folder = folder.absolute()  # with a relative path, Orbax fails later in a background thread
@@ -53,7 +53,7 @@ class CheckpointStore:
         """Removes the leftovers of killed or failed saves and returns a checkpoint manager."""
         if not self._read_only:
             for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
-                if partial.is_dir():  # otherwise an Orbax thread might remove it during the next save
+                if partial.is_dir():  # otherwise, an Orbax thread might remove it during the next save
                     shutil.rmtree(partial, ignore_errors=True)
                 else:
                     partial.unlink(missing_ok=True)
@@ -73,7 +73,7 @@ class CheckpointStore:
         return self._manager.latest_step()
 
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
-        """Starts writing the checkpoint of update `step`, unless it already exists.
+        """Starts writing the checkpoint of update `step`, unless this checkpoint already exists.
 
         First waits for a pending save. If that save failed, the new save is started before the error is raised. The
         arrays are copied before this method returns.
@@ -85,8 +85,8 @@ class CheckpointStore:
             progress: JSON-serializable values.
 
         Raises:
-            RuntimeError: Orbax did not save, because a later checkpoint exists.
-            OSError: This or the previous checkpoint cannot be written, for example because the disk is full.
+            RuntimeError: Orbax did not save the checkpoint, because a later checkpoint exists.
+            OSError: This checkpoint or the previous checkpoint cannot be written, for example because the disk is full.
         """
         failure = None
         try:
@@ -111,11 +111,11 @@ class CheckpointStore:
             raise failure
 
     def _check_space(self, step: int, arrays: Any) -> None:
-        """Raises Resumable if disk space is insufficient. On a full disk, TensorStore would print tracebacks."""
+        """Raises Resumable if there is too little disk space. On a full disk, TensorStore would print tracebacks."""
         num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
-        if disk.f_blocks and free < num_bytes:  # zero blocks mean an unknown size
+        if disk.f_blocks and free < num_bytes:  # zero blocks mean that the size is unknown
             problem = f'No space left on device (up to {num_bytes:,} bytes are required, but only {free:,} are free)'
             raise Resumable(f'the checkpoint of update {step:,} could not be written: {problem}')
 
@@ -136,7 +136,8 @@ class CheckpointStore:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example on a full disk)
-            # Reopen the manager, which keeps the errors of its threads and would raise another error in a later save.
+            # Reopen the manager, because it stores the errors of its threads and would raise one of them in a later
+            # save.
             self._close_manager()
             self._manager = self._open()
             cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]
@@ -150,14 +151,14 @@ class CheckpointStore:
         because Orbax would otherwise refuse to save earlier steps.
 
         Args:
-            state: An example of the training state, which defines structure, shapes and dtypes.
+            state: An example of the training state, which defines the structure, shapes and dtypes.
             best: An example of the best parameters.
 
         Returns:
             The state and the best parameters as NumPy arrays, and the progress; None if there is no checkpoint.
 
         Raises:
-            BadInput: Checkpoints exist, but none can be read. They are left unchanged.
+            BadInput: Checkpoints exist, but none of them can be read. The checkpoints are left unchanged.
         """
         if (restored := self._read_newest({'state': state, 'best': best})) is None:
             return None
@@ -168,7 +169,7 @@ class CheckpointStore:
         """Returns the best parameters and the progress of the newest undamaged checkpoint, without reading its state.
 
         Args:
-            best: An example of the best parameters, which defines structure, shapes and dtypes.
+            best: An example of the best parameters, which defines the structure, shapes and dtypes.
 
         Raises:
             BadInput: No checkpoint can be read.
@@ -211,11 +212,11 @@ class CheckpointStore:
             self._manager.reload()
 
     def _read(self, step: int, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Returns items of a checkpoint, structured like their examples, and its progress.
+        """Returns items of a checkpoint, structured like their examples, and the checkpoint's progress.
 
         Raises:
-            ValueError: A checksum, a shape or a dtype differs, or a file is damaged. Orbax also raises
-                other types of errors.
+            ValueError: A checksum, a shape or a dtype differs, or a file is damaged. Orbax also raises errors of other
+                types.
         """
         folder = self._folder / str(step)
         trees = [read_arrays(folder / item, example) for item, example in examples.items()]
@@ -238,12 +239,12 @@ class CheckpointStore:
             self._close_manager()
 
     def _close_manager(self) -> None:
-        with contextlib.suppress(Exception):  # may raise the error of an earlier save again
+        with contextlib.suppress(Exception):  # may raise the error from an earlier save again
             self._manager.close()
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
-    """Returns options for saving from one process. By default, Orbax waits for all processes."""
+    """Returns options for saving from a single process. By default, Orbax waits for all processes."""
     if jax.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
@@ -252,7 +253,7 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
 
 @contextlib.contextmanager
 def _without_orbax_warnings() -> Iterator[None]:
-    """Suppresses Orbax's log records in the absl logger, which other libraries share."""
+    """Suppresses Orbax's log records in the absl logger, which Orbax shares with other libraries."""
     logger = logging.get_absl_logger()
     is_new = is_not_orbax not in logger.filters  # otherwise, a command has already added the filter for the process
     logger.addFilter(is_not_orbax)

@@ -1,4 +1,4 @@
-"""Peak performance of accelerators, from public vendor specifications. This module does not import JAX."""
+"""The peak performance of accelerators, from the vendors' public specifications. This module does not import JAX."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ class Chip(NamedTuple):
 
     Attributes:
         name: The product name.
-        flops: Peak FLOP/s of dense bfloat16 products with float32 accumulation.
+        flops: Peak FLOP/s for dense bfloat16 matrix products with float32 accumulation.
         memory: Memory size [bytes].
         memory_bandwidth: Memory bandwidth [bytes/s].
         source: The URL of the vendor's specification.
@@ -47,7 +47,7 @@ CHIPS = {  # JAX's `Device.device_kind` -> chip
 
 
 def peak_flops(device_kinds: Iterable[str]) -> float | None:
-    """Returns the total peak bfloat16 FLOP/s of devices; None if the peak of any device, such as a CPU, is unknown."""
+    """Returns the total peak bfloat16 FLOP/s of devices, or None if any device, such as a CPU, has no known peak."""
     chips = [CHIPS.get(kind) for kind in device_kinds]
     known = [chip.flops for chip in chips if chip is not None]
     return sum(known) if len(known) == len(chips) else None

@@ -1,8 +1,8 @@
-"""Deferred weight decay and averaging of tables with sparse updates.
+"""Deferred weight decay and averaging for tables with sparse updates.
 
-Weight decay and running averages change all rows in every update. Within a chunk of updates, a table is therefore
-represented by an array and a factor (`DeferredScaling`). Decay changes only the factor, and an update touches few rows.
-The result is exact.
+Weight decay and running averages would change all rows in every update. Within a chunk of updates, a table is therefore
+represented by an array and a factor (`DeferredScaling`). Decay changes only the factor, so an update changes only a few
+rows of the array. The result is exact.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class DeferredScaling:
     Attributes:
         scales: Table name -> scale, float32.
         average_scale: The common factor of all averages, float32.
-        average_weights: Table name -> average weight, float32.
+        average_weights: Table name -> weight of the array in the average, float32.
     """
 
     scales: dict[str, jax.Array]
@@ -34,7 +34,7 @@ class DeferredScaling:
 
     @classmethod
     def start(cls, network: Network) -> Self:
-        """Returns the initial factors, which make the value of each table equal to its array."""
+        """Returns the initial factors, with which the value of each table is equal to its array."""
         tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
@@ -82,9 +82,9 @@ def mix(decay: Any, old: Any, new: Any) -> Any:
 
 
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
-    """Adds updates that are structured like the result of `row_gradients`. Updates of repeated rows accumulate.
+    """Adds updates that are structured like the result of `row_gradients`. Updates to repeated rows are summed.
 
-    Each table is updated by a single scatter, because XLA may copy the whole table before a second scatter.
+    Each table is updated with a single scatter, because XLA may copy the whole table before a second scatter.
     """
 
     def add(name: str) -> Any:

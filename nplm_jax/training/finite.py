@@ -13,7 +13,7 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 def first_non_finite(tree: Any) -> str | None:
-    """Returns the name of the first floating-point array with a non-finite element; None if all are finite."""
+    """Returns the name of the first floating-point array with a non-finite element, or None if all are finite."""
     named = _named_floats(tree)
     index = int(jax.device_get(_first_non_finite([leaf for _, leaf in named]))) if named else -1
     return None if index < 0 else named[index][0]
@@ -22,8 +22,8 @@ def first_non_finite(tree: Any) -> str | None:
 def require_finite(state: Any, update: int) -> None:
     """Checks a training state for non-finite numbers.
 
-    Occasional checks suffice, because non-finite gradients make the parameters or the optimizer state non-finite in all
-    later updates.
+    Occasional checks are sufficient, because once a gradient is non-finite, the parameters or the optimizer state
+    remain non-finite in all later updates.
 
     Args:
         state: The training state.
@@ -55,7 +55,7 @@ def require_finite_losses(nll_S: np.ndarray, before: int) -> None:
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
     """Returns the index of the first array with a non-finite element, or -1. All processes get the same result.
 
-    max(|x|) is the fastest reduction that propagates NaN and inf.
+    Of the reductions that propagate NaN and inf, max(|x|) is the fastest.
     """
     is_bad_A = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
     return jnp.where(is_bad_A.any(), jnp.argmax(is_bad_A), -1)

@@ -1,9 +1,9 @@
-"""Floating-point operations (FLOPs) of an update, counted from its traced program.
+"""The number of floating-point operations (FLOPs) in an update, counted in the update's traced program.
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
-forward pass, and one for the gradient of each factor. As in the literature, only products are counted: matrix products,
-convolutions, and elementwise products that are only summed, such as the scores of gathered rows. The count includes
-padding, such as the examples that fill the last block.
+forward pass, and one for the gradient of each of the two factors. As in the literature, only products are counted:
+matrix products, convolutions, and elementwise products that are only summed, such as the scores of gathered rows. The
+count includes padding, such as the examples that fill the last block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
@@ -27,7 +27,7 @@ from nplm_jax.training.step import Program, StepInputs, TrainState, init_state, 
 
 
 class Cost(NamedTuple):
-    """The cost of training, and the peak performance of the devices.
+    """The cost of training per word, and the peak performance of the devices.
 
     Attributes:
         flops_per_word: FLOPs per training word, forward and backward.
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
     peak: float | None = None
 
     def rates(self, words_per_second: float) -> dict[str, float]:
-        """Returns the throughput of training, keyed as in metrics.jsonl and results.json."""
+        """Returns the training throughput, with the same keys as in metrics.jsonl and results.json."""
         flops_per_second = self.flops_per_word * words_per_second
         rates = {'words_per_second': words_per_second, 'flops_per_second': flops_per_second}
         return rates if self.peak is None else {**rates, 'mfu': flops_per_second / self.peak}
@@ -56,12 +56,12 @@ class Cost(NamedTuple):
 
 
 def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> Cost:
-    """Returns the cost of a program, counted from the update that training executes.
+    """Returns the cost of a program, counted in the update that training executes.
 
     Args:
         program: The program.
         hyperparams: `Rule.hyperparams` of the optimizer.
-        inputs: The inputs of the updates; `tokens_T` is ignored.
+        inputs: The inputs of the updates. `tokens_T` is ignored.
     """
     layout, B = program.network.layout, program.batch_size
     one_device = dataclasses.replace(program, sharding=ONE_DEVICE, num_microbatches=1)
@@ -73,13 +73,13 @@ def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> C
     return Cost(round(flops / B), peak_flops(device.device_kind for device in program.sharding.devices))
 
 
-@functools.partial(jax.jit, static_argnames='program')  # traced once for runs that train together
+@functools.partial(jax.jit, static_argnames='program')  # traced only once for runs that train together
 def _update(program: Program, state: TrainState, positions_SxT: jax.Array, inputs: StepInputs) -> Any:
     return train_step(program, state, inputs.batch(program.network, positions_SxT))
 
 
 def product_flops(jaxpr: Jaxpr) -> int:
-    """Counts the operations of all products in a traced function.
+    """Counts the operations in all products of a traced function.
 
     The body of a scan is counted once per iteration, and the body of a loop of unknown length is counted once. For a
     conditional, only the most expensive branch is counted.
@@ -106,7 +106,7 @@ def product_flops(jaxpr: Jaxpr) -> int:
 
 
 def inner_jaxprs(eqn: JaxprEqn) -> list[Jaxpr]:
-    """Returns the functions called by an equation."""
+    """Returns the functions that an equation calls."""
     is_function = lambda x: isinstance(x, ClosedJaxpr | Jaxpr)  # noqa: E731
     leaves = jax.tree.leaves(list(eqn.params.values()), is_leaf=is_function)
     return [leaf.jaxpr if isinstance(leaf, ClosedJaxpr) else leaf for leaf in leaves if is_function(leaf)]

@@ -1,4 +1,4 @@
-"""Gradients of the loss of a batch (section 2.1). `outputs.blockwise` computes the gradients of the softmax.
+"""Gradients of the loss over a batch (section 2.1). `outputs.blockwise` computes the gradients of the softmax.
 
 Dims: S streams, L input tokens per stream, M features per word, B examples.
 """
@@ -26,7 +26,7 @@ class Gradients(NamedTuple):
 
     Attributes:
         nll: The mean NLL of the batch (an estimate for sampled losses), nats per word.
-        view: The gradients, in the structure of the loss's `View`. If `rows` is None, `view.shared` has the gradients
+        view: The gradients, structured like the loss's `View`. If `rows` is None, `view.shared` contains the gradients
             of all parameters.
         carry: The state of the body after the batch.
     """
@@ -49,8 +49,8 @@ def gradients(
 ) -> Gradients:
     """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
-    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, the batch is sharded over
-    devices, which exchange only these rows. All microbatches share the rows of their batch.
+    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, the batch is sharded over the
+    devices, and the devices exchange only the gradients of these rows. All microbatches of a batch use the same rows.
 
     Args:
         params: The parameters.
@@ -61,13 +61,13 @@ def gradients(
         sharding: The sharding of the parameters and the batch.
         num_microbatches: The number of microbatches; see `accumulate`.
         output_state: The state of the output layer.
-        deferred: Factors of the tables; None if the arrays hold the actual values.
+        deferred: The factors of the tables, or None if the arrays hold the actual values.
     """
     key, key_rows = (None, None) if key is None else jax.random.split(key)
     rows = network.output.rows(batch, key_rows, output_state)
     view = View(params)
     if rows is not None:
-        # Without replication, XLA would also divide the row indices and then sum whole arrays of V rows.
+        # Without replication, XLA would also divide the row indices, and would then sum whole arrays of V rows.
         rows, batch = constrain_replicated((rows, batch), sharding)
         view = sparse_view(params, network, batch, rows, deferred, sharding)
 
@@ -103,7 +103,7 @@ def gradients(
 def sparse_view(
     params: Params, network: Network, batch: Batch, rows: Rows, deferred: DeferredScaling | None, sharding: MeshSharding
 ) -> View:
-    """Returns the table rows that a sparse loss reads, and the other parameters, on every device.
+    """Returns, on every device, the table rows that a sparse loss reads, and the other parameters.
 
     The rows of C are the embeddings of the input tokens.
     """
@@ -125,13 +125,13 @@ def accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int)
     """Returns a function that saves memory by processing a batch as a sequence of equal microbatches.
 
     Args:
-        gradients: A function of a microbatch that returns means over the microbatch, and arrays with one row per
+        gradients: A function that takes a microbatch, and returns means over the microbatch and arrays with one row per
             example or stream.
         num_microbatches: The number of microbatches.
 
     Returns:
-        A function of arrays with one row per example or stream. It returns the means over the batch, and the arrays
-        with one row per example or stream of the batch.
+        A function that takes a batch of arrays with one row per example or stream, and returns the same values for the
+        whole batch.
     """
     return gradients if num_microbatches == 1 else functools.partial(_accumulate, gradients, num_microbatches)
 

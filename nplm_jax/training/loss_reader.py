@@ -1,4 +1,4 @@
-"""Deferred reading of losses: the losses of a chunk stay on the device until the next chunk has been dispatched.
+"""Deferred reading of losses. The losses of a chunk stay on the device until the next chunk has been dispatched.
 
 Dims: S updates per chunk.
 """
@@ -15,7 +15,7 @@ from nplm_jax.training.reporter import Reporter
 
 
 class LossReader:
-    """A reader that fetches, times and reports the losses of chunks."""
+    """A reader that fetches and reports the losses of chunks, and times the chunks."""
 
     def __init__(self, reporter: Reporter, started: float) -> None:
         """Creates a reader.
@@ -25,7 +25,7 @@ class LossReader:
             started: The start time of the run (time.perf_counter()).
         """
         self._reporter, self._started = reporter, started
-        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # (update before the chunk, losses)
+        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # (last update before the chunk, losses)
         self._last_read = time.perf_counter()
 
     def start_chunk(self) -> None:
@@ -41,7 +41,7 @@ class LossReader:
         Args:
             progress: The progress before the chunk.
             nll_S: The mean NLL of each batch, nats per word.
-            seconds: The duration of the chunk; None to measure the time until its losses are read.
+            seconds: The duration of the chunk, or None to measure the time until its losses are read.
             wait: Whether to read the losses of this chunk immediately.
 
         Returns:

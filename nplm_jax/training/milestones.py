@@ -1,4 +1,4 @@
-"""The progress of a run, and the updates at which it logs, validates and saves."""
+"""The progress of a run, and the updates at which the run logs, validates and saves."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The progress of a run, without arrays. It is saved as JSON with every checkpoint.
+    """The progress of a run, excluding arrays. It is saved as JSON with every checkpoint.
 
     Attributes:
         step: The number of completed updates.
@@ -15,11 +15,10 @@ class Progress:
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
         evaluations_since_best: The number of validations since the best validation.
-        seconds: The wall time of the run in seconds, excluding the time between the last checkpoint and an
-            interruption.
-        train_seconds: The part of `seconds` spent in updates, including compilation.
-        finished: Whether training is over.
-        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite if neither
+        seconds: The wall time of the run in seconds. Excludes the time between the last checkpoint and an interruption.
+        train_seconds: The part of `seconds` that was spent in updates, including compilation.
+        finished: Whether training has ended.
+        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word. Infinite if neither
             has been applied.
     """
 
@@ -35,7 +34,7 @@ class Progress:
 
 
 class Due(NamedTuple):
-    """Actions due after a chunk: write a line of metrics, validate, save a checkpoint."""
+    """The actions that are due after a chunk: writing a line of metrics, validating, and saving a checkpoint."""
 
     log: bool
     evaluate: bool
@@ -44,7 +43,7 @@ class Due(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The chunks and periodic actions of a run, which depend only on the settings and the training span.
+    """The chunks and periodic actions of a run. They depend only on the settings and the training span.
 
     Attributes:
         steps_per_epoch: Updates per epoch.
@@ -68,7 +67,7 @@ class Schedule:
         """Returns the last update of the chunk that starts after `step`.
 
         Chunks end at multiples of `steps_per_execution` updates from the start of the epoch, at the end of the epoch
-        and of the run, and at `average_start`. Boundaries do not depend on where the run was resumed.
+        and of the run, and at `average_start`. These boundaries do not depend on where the run was resumed.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution

@@ -1,8 +1,9 @@
-"""Adapter for optimizers named by import path. It checks their results and converts the layout of matrices.
+"""The adapter for optimizers named by import path, which checks their results and converts the layout of matrices.
 
-A plug-in is a function that takes the learning rate of the run and returns an Optax transformation, whose updates are
-applied without further scaling. The plug-in is called in every trace, because the rate is an argument of the compiled
-update. The transformation receives matrices as (in, out). Only `optimizer.decay` controls weight decay.
+A plug-in is a function that takes the learning rate of the run and returns an Optax transformation. The updates of this
+transformation are applied without further scaling. The plug-in is called in every trace, because the rate is an
+argument of the compiled update. Matrices are passed to the transformation as (in, out). Weight decay is controlled only
+by `optimizer.decay`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ _ALLOWED = 'must accept a traced number or schedule as learning_rate, and requir
 
 
 def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Factory:
-    """Binds the options of a plug-in function and adds checks.
+    """Binds the options of a plug-in function, and adds checks.
 
     Returns:
         A function of the learning rate that returns the transformation. It raises BadInput if the plug-in fails or
@@ -64,7 +65,7 @@ def transformation(
     Args:
         make: The plug-in.
         rate: The learning rate, a number or a schedule.
-        decay: The function step -> learning rate times decay coefficient.
+        decay: A function from the step to the product of the learning rate and the decay coefficient.
         out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
     """
     rule = make(rate)
@@ -93,12 +94,12 @@ def transformation(
 
 
 def _without_padding(params: Params | None) -> Params | None:
-    """Zeroes the biases of padding words, for rules that compute norms."""
+    """Sets the biases of padding words to zero, for rules that compute norms."""
     return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
 def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices: tuple[str, ...]) -> Params:
-    """Returns the parameters to evaluate; see `optax.contrib.schedule_free_eval_params`."""
+    """Returns the parameters to evaluate. See `optax.contrib.schedule_free_eval_params`."""
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
         def of_leaf(z: Any, param: jax.Array, state: Any = state) -> jax.Array:
@@ -111,7 +112,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices
 
 
 def averages(opt_state: optax.OptState) -> bool:
-    """Returns whether the optimizer is schedule-free, that is, averages the parameters itself."""
+    """Returns whether the optimizer is schedule-free, that is, whether it averages the parameters itself."""
     return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
 
 

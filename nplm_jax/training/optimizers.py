@@ -1,4 +1,4 @@
-"""Optimizers: Optax chains of an update rule, weight decay, clipping and a learning-rate schedule."""
+"""Optimizers, which are Optax chains of an update rule, weight decay, clipping and a learning-rate schedule."""
 
 import abc
 import dataclasses
@@ -16,21 +16,21 @@ from nplm_jax.training import transformations
 from nplm_jax.training.rate_schedules import RateSchedule, paper_schedule
 from nplm_jax.training.transformations import HIDDEN, TABLES, VECTORS
 
-Hyperparams: TypeAlias = Mapping[str, Any]  # field of a rule -> traced value
+Hyperparams: TypeAlias = Mapping[str, Any]  # name of a rule's field -> traced value
 Transformation: TypeAlias = optax.GradientTransformation
 _MIN_DECAY = 1e-5  # above this relative decay per update, float32 rounding changes the decay by less than 1%
 
 
 class Rule(Component, abc.ABC):
-    """The update rule of an optimizer, with its rate and weight decay. Subclasses are frozen dataclasses.
+    """The update rule of an optimizer, including its rate and weight decay. Subclasses are frozen dataclasses.
 
     Attributes:
         traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
-            a compiled update, which takes these fields as arrays.
+            a compiled update, which takes the values as arrays.
         sums_rows: Whether the gradients of repeated rows must be summed before the rule is applied.
-        decouples_decay: Whether weight decay is applied after the rule, as in AdamW, and not to the gradients.
-        updates_rows: Whether table rows without a gradient stay unchanged, so sparse losses can update few rows. The
-            state of a row must then be a single number or nothing, and the rule must support `rows`; see
+        decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
+        updates_rows: Whether table rows without a gradient remain unchanged, so that sparse losses update only a few
+            rows. The state of each row must then be a single number or nothing, and the rule must support `rows`; see
             `scale_by_row_moment`.
         decay: The coefficient of R(theta).
         warmup: The number of updates of linear warm-up.
@@ -49,7 +49,7 @@ class Rule(Component, abc.ABC):
 
     @abc.abstractmethod
     def make(self) -> Transformation | dict[str, Transformation]:
-        """Returns one Optax transformation for all parameters, or one per label.
+        """Returns a single Optax transformation for all parameters, or one per label.
 
         The updates are not scaled by the learning rate; `chain` scales them.
         """
@@ -73,16 +73,16 @@ class Rule(Component, abc.ABC):
         return {name: float(getattr(self, name)) for name in self.traced}
 
     def clip(self) -> list[Transformation]:
-        """Returns the gradient clipping transformation in a list; an empty list for no limit."""
+        """Returns a list with the gradient clipping transformation, or an empty list if there is no limit."""
         return [transformations.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
 
     def chain(
         self, schedule: optax.Schedule, tables: tuple[str, ...], out_in_matrices: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
-        """Returns the complete update as an Optax chain: weight decay, clipping, the result of `make`, and the rate.
+        """Returns the complete update as an Optax chain of weight decay, clipping, the result of `make`, and the rate.
 
         Args:
-            schedule: The function step -> rate.
+            schedule: A function from the step to the rate.
             tables: The names of the parameters that are updated as tables.
             out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
         """
@@ -97,7 +97,7 @@ class Rule(Component, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduledRule(Rule):
-    """A rule whose rate follows `optimizer.schedule`. The gradient is the mean over a batch."""
+    """A rule whose rate follows `optimizer.schedule`. It is applied to the mean gradient over a batch."""
 
     traced = ('learning_rate', 'decay')
     learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
@@ -162,7 +162,7 @@ class Adagrad(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(ScheduledRule):
-    """Adam with a single second moment and no momentum for each row of C, U, W and b.
+    """Adam, but with a single second moment and no momentum for each row of C, U, W and b.
 
     Unless `output.kind` is full, an update therefore touches only a few rows; see `scale_by_row_moment`.
     """
@@ -187,7 +187,7 @@ class RowwiseAdam(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaperRule(Rule):
-    """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
+    """The paper's update (section 2.1): the gradients of a batch are summed, and the rate is a rate per word."""
 
     traced = ('epsilon_0', 'r', 'decay')
     epsilon_0: Positive = key(1e-3, 'initial learning rate per word; the paper uses 1e-3')
@@ -220,7 +220,7 @@ class Optimizer:
     Optimizers whose rules differ only in traced values are equal and share compiled updates.
 
     Attributes:
-        rule: The update rule. Traced fields are None, so an update cannot read the values of another run.
+        rule: The update rule. Its traced fields are None, so that an update cannot read the values of another run.
         total_steps: The number of updates of the run.
         batch_size: Words per update.
         tables: The names of the parameters that are updated as tables; see `Tables.all`.
@@ -234,7 +234,7 @@ class Optimizer:
     out_in_matrices: tuple[str, ...]
 
     def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
-        """Returns the initial state, with the traced values in its field `hyperparams`."""
+        """Returns the initial state, whose field `hyperparams` contains the traced values."""
         return self._inject(hyperparams).init(params)
 
     def update(self, updates: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, optax.OptState]:
@@ -255,7 +255,7 @@ class Optimizer:
         return self._schedule(self._rule(hyperparams))(step)
 
     def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
-        """Returns the factor by which weight decay multiplies matrix-valued TABLES in an update."""
+        """Returns the factor by which weight decay multiplies the matrices among the tables in an update."""
         rule = self._rule(self._hyperparams_at(state, step))
         return 1 - rule.table_rate * self._schedule(rule)(step) * rule.decay
 

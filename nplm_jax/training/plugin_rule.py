@@ -1,4 +1,4 @@
-"""The update rule of an optimizer named by import path, such as Muon."""
+"""The update rule of an optimizer that is named by import path, such as Muon."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ class PluginRule(RowwiseAdam):
         return self.tables == 'rowwise_adam'
 
     def check(self) -> None:
-        """See `Component.check`. Rejects weight decay in the options, unused options and unusable functions."""
+        """See `Component.check`. Also rejects weight decay in the options, unused options and unusable functions."""
         plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
             allowed = 'must be 0; set optimizer.decay for weight decay'
@@ -67,7 +67,8 @@ class PluginRule(RowwiseAdam):
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
-        Labels with equal rates share an instance of the plug-in, which may keep statistics over all its parameters.
+        Labels with equal rates share an instance of the plug-in, because a plug-in may keep statistics over all its
+        parameters.
         """
         make, table_rate = self._factory, self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)

@@ -77,7 +77,8 @@ class Trapezoid(RateSchedule):
 def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
     """Computes batch_size * epsilon_t, where epsilon_t = epsilon_0 / (1 + r t) and t counts words (section 2.1).
 
-    Multiplying the mean gradient by batch_size gives the sum of gradients, at the paper's rate per word. With a batch
-    size of 1, this is the update of the paper, except that weight decay is applied once for many updates.
+    Multiplying the mean gradient by batch_size gives the sum of the gradients, to which the paper's rate per word
+    applies. With a batch size of 1, this is the paper's update, except that the weight decay of many updates is applied
+    at once.
     """
     return batch_size * epsilon_0 / (1 + r * step * batch_size)

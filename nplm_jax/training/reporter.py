@@ -1,4 +1,4 @@
-"""Interface for reporting training progress."""
+"""The interface for reporting the progress of training."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Reporter:
             schedule: The updates at which the run logs, validates and saves.
             batch_size: Words per update.
             cost: The cost of training per word.
-            sampled_words: The number of words in a validation sample; 0 if validations use all validation words.
+            sampled_words: The number of words in a validation sample, or 0 if validations use all validation words.
         """
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
@@ -29,13 +29,13 @@ class Reporter:
         """Called after each validation."""
 
     def sampled(self, text: str) -> None:
-        """Called after each validation with a sample of generated text, if `train.sample_words` is set."""
+        """Called with a sample of generated text after each validation, if `train.sample_words` is set."""
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Called after post-processing of the best parameters, such as calibration.
 
         Args:
-            what: A noun phrase that names the change.
+            what: The name of the change, a noun phrase.
             before: The mean NLL of the validation words before the change, nats per word.
             after: The mean NLL after the change, nats per word.
         """

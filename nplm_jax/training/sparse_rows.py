@@ -1,4 +1,4 @@
-"""Sparse updates of tables: gradients of the rows that a loss reads, and sums over repeated rows.
+"""Sparse updates of tables: the gradients of the rows that a loss reads, and their sums over repeated rows.
 
 Dims: V vocabulary, B batch, S streams, L tokens per stream, R updated rows, including repetitions.
 """
@@ -27,7 +27,8 @@ def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str
         tables: The names of the parameters with one row per output word.
 
     Returns:
-        Table name -> list of parts: row indices, int32, R, and rows, R x D. A row that is gathered twice occurs twice.
+        Table name -> list of parts. A part consists of row indices, int32, R, and rows, R x D. A row that is gathered
+        twice occurs twice.
     """
     assert view.rows is not None
     parts: dict[str, list[tuple[jax.Array, Any]]] = {}
@@ -45,8 +46,8 @@ def row_gradients(
 ) -> tuple[Params, dict[str, Any]]:
     """Converts the gradients of a view to a tree structured like the parameters, with gathered rows for each table.
 
-    On a mesh, or with `sums_rows`, a table with fewer rows than were gathered is represented by its whole gradient,
-    because a whole gradient is then cheaper to sum and to send.
+    On a mesh, or with `sums_rows`, a table that has fewer rows than were gathered is represented by its whole gradient,
+    which is then cheaper to sum and to send.
 
     Args:
         view: The gradients of the rows; see `Gradients.view`.
@@ -54,7 +55,7 @@ def row_gradients(
         params: The parameters.
         network: The network.
         sharding: The sharding of the parameters and the batch.
-        sums_rows: Whether to sum the gradients of repeated rows. If not, a row that is gathered twice occurs twice.
+        sums_rows: Whether to sum the gradients of repeated rows. Otherwise, a row that is gathered twice occurs twice.
 
     Returns:
         The gradients, R x D for each table; and table name -> the indices of the R rows, int32, or `slice(None)` for a
@@ -86,7 +87,7 @@ def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network,
 def sum_rows(
     ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int, sharding: MeshSharding = ONE_DEVICE
 ) -> tuple[jax.Array, jax.Array]:
-    """Sums values that belong to the same row.
+    """Sums the values that belong to the same row.
 
     Args:
         ids: The row indices of each part, int32, R.

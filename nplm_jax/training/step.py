@@ -1,4 +1,4 @@
-"""Single updates and chunks of updates, as pure functions of a training state.
+"""Training updates and chunks of updates, as pure functions of a training state.
 
 Dims: S streams or updates of a chunk, T targets per stream or words of the corpus, V vocabulary.
 """
@@ -36,9 +36,10 @@ class TrainState:
         step: The number of completed updates, int32.
         seed: The random seed of the run, int32.
         carry: The state of the streams for the next update; see `Network.start`.
-        average: The running average of the parameters; None if `train.average` is 0.
+        average: The running average of the parameters, or None if `train.average` is 0.
         output_state: The state of the output layer; None for stateless layers.
-        deferred: Factors of the tables within a chunk of sparse updates; None if the arrays hold the actual values.
+        deferred: The factors of the tables within a chunk of sparse updates, or None if the arrays hold the actual
+            values.
     """
 
     params: Params
@@ -53,10 +54,10 @@ class TrainState:
 
 @flax.struct.dataclass
 class StepInputs:
-    """The arrays read by every update of a run.
+    """The arrays that every update of a run reads.
 
     Attributes:
-        tokens_T: The word ids indexed by positions, int32; see `word_source.Words`. None if batches are given
+        tokens_T: The word ids that the positions index, int32; see `word_source.Words`. None if batches are passed
             directly.
         extras: `Batch.extras` of every batch.
         teachers: `Batch.teachers` of every batch.
@@ -74,11 +75,11 @@ class StepInputs:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The static part of an update. Equal programs share compiled code.
+    """The static part of an update. Programs that are equal share compiled code.
 
     Attributes:
         network: The network.
-        optimizer: The update rule without its rates, which are in the state.
+        optimizer: The update rule without its rates, which are part of the state.
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only table rows with a gradient; see `Rule.updates_rows`.
@@ -103,7 +104,7 @@ class Program:
         return self.sharding.unshard(tree, self.network.num_rows)
 
 
-@functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
+@functools.partial(jax.jit, static_argnames='program')  # compiled once, instead of once per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the initial state on the devices of the program. The state is a pure function of the seed.
 
@@ -132,7 +133,8 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
     """Returns the decay of the parameter average in an update.
 
-    The decay is 1 before averaging starts. Afterwards, it is the decay of a plain mean, but at most `average_decay`.
+    The decay is 1 before averaging starts. Afterwards, it is the decay that gives a plain mean, but at most
+    `average_decay`.
     """
     num_averaged = step - program.average_start
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
@@ -160,7 +162,7 @@ def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Train
 def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
     network = program.network
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), 2), state.step)
-    starts_epoch = state.step % program.steps_per_epoch == 0  # streams are reset at the start of each epoch
+    starts_epoch = state.step % program.steps_per_epoch == 0  # the streams are reset at the start of each epoch
     start = network.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
@@ -169,7 +171,7 @@ def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Trai
 
 
 def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients: Gradients) -> TrainState:
-    """Returns the state after an update with the given gradients. Scatters rows if `state.deferred` is not None."""
+    """Returns the state after an update with the given gradients. If `state.deferred` is not None, scatters rows."""
     view, network = gradients.view, program.network
     optimizer, sharding, step = program.optimizer, program.sharding, state.step
     average_decay, deferred = average_decay_at(program, step), state.deferred
@@ -197,7 +199,7 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters to validate and to report as the result: the average if averaging has started."""
+    """Returns the parameters to validate and to report as the result, which are averaged if averaging has started."""
     if state.average is not None and state.step > program.average_start:
         return state.average
     return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)

@@ -1,4 +1,4 @@
-"""Coordinated stop signals. All processes of a run stop before the same chunk."""
+"""Coordinated stop signals, which make all processes of a run stop before the same chunk."""
 
 import time
 from collections.abc import Callable
@@ -11,10 +11,10 @@ _SECONDS = 1.0  # approximate time between exchanges of signals
 
 
 class StopSignal:
-    """A stop signal shared by all processes. Processes exchange received signals about once a second.
+    """A stop signal that all processes share. About once a second, the processes exchange the signals they received.
 
-    Each exchange waits for all processes, which also agree on the number of chunks until the next exchange. A run with
-    a single process checks for signals before every chunk.
+    Each exchange waits for all processes, and also sets the number of chunks until the next exchange. A run with a
+    single process checks for signals before every chunk.
     """
 
     def __init__(self, interrupted: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""Suffix smoothing: interpolation of the rows of rare words with the mean row of words that share their suffix.
+"""Suffix smoothing, which interpolates the row of a rare word with the mean row of the words that share its suffix.
 
 Let c_w be the row of word w in a table with one row per word, n_w its training count and a_w = n_w / (n_w + k). The
 smoothed row is a_w c_w + (1 - a_w) mu(s), where s consists of the last four letters of w. The mean mu(s) over words
@@ -53,7 +53,7 @@ def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarra
     """
     weights_Vx1 = (counts_V / (counts_V + k))[:, None]
     weighted_VxD = weights_Vx1 * table_VxD.astype(np.float64)
-    means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # mean of each word's suffix
+    means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # the mean of each word's suffix
     for length in range(1, MAX_LETTERS + 1):
         ids = np.flatnonzero([len(word) >= length for word in words])
         letters = [word[-length:] for word in words if len(word) >= length]

@@ -35,7 +35,7 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 class Interrupted(Exception):
-    """Raised when a signal stops training. The state is saved."""
+    """Raised when a signal stops training. The state has been saved."""
 
     def __init__(self, step: int, signal_number: int) -> None:
         """Creates the exception from the number of the last update and the number of the signal."""
@@ -44,7 +44,7 @@ class Interrupted(Exception):
 
 
 class Pruned(Exception):
-    """Raised when a search stops training after a validation. The state is saved."""
+    """Raised when a search stops training after a validation. The state has been saved."""
 
 
 class Best(NamedTuple):
@@ -74,13 +74,13 @@ class Trained(NamedTuple):
     progress: Progress
 
 
-# A run in training. It receives the result of the chunk that it yielded; None at the start or if the chunk did not run.
+# A run in training. It is sent the result of the chunk that it yielded; None at the start or if the chunk did not run.
 Training: TypeAlias = Generator[Chunk, ChunkResult | None, Trained]
 ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
 
 def never(progress: Progress, schedule: Schedule) -> bool:
-    """Returns False, so no run is pruned. This function is the default of `should_prune`."""
+    """Returns False, so that no run is pruned. This function is the default value of `should_prune`."""
     return False
 
 
@@ -92,20 +92,21 @@ def train(
     started: float | None = None,
     should_prune: ShouldPrune = never,
 ) -> Training:
-    """Trains to the last update, or until validation has not improved for `train.patience` evaluations.
+    """Trains until the last update, or until validation has not improved for `train.patience` evaluations.
 
-    Resumes from the newest checkpoint. On a CPU, equal settings and data give bitwise identical parameters, no matter
-    how often the run was interrupted. In multi-process runs, every process calls this function, and all processes use
-    the checkpoint and the validation result of the first process. The device does not wait for the host: unless an
-    action is due, the losses of a chunk are read after the next chunk has been dispatched.
+    Resumes from the newest checkpoint. On a CPU, equal settings and data give bitwise identical parameters, regardless
+    of how often the run was interrupted. In multi-process runs, every process calls this function, and all processes
+    use the checkpoint and the validation result of the first process. The device does not wait for the host: unless an
+    action is due, the losses of a chunk are read only after the next chunk has been dispatched.
 
     Args:
         run: The constants of the run.
         store: The checkpoints; None in a process that neither reads nor writes checkpoints.
         reporter: The reporter of training events.
         interrupted: A function that returns the number of a received stop signal, or 0.
-        started: Start time (time.perf_counter()); None for now.
-        should_prune: A function called after each validation except the last. It returns whether to stop the run.
+        started: The start time (time.perf_counter()), or None for the current time.
+        should_prune: A function that is called after each validation except the last and returns whether to stop the
+            run.
 
     Yields:
         The next chunk of updates.
@@ -114,10 +115,10 @@ def train(
         The best parameters, their scores and the progress.
 
     Raises:
-        NonFiniteError: A loss, parameter or optimizer state is not finite. The last good checkpoint is kept.
+        NonFiniteError: A loss, a parameter or the optimizer state is not finite. The last good checkpoint is kept.
         OSError: A checkpoint could not be written.
-        Interrupted: A signal requested a stop; the state is saved.
-        Pruned: `should_prune` requested a stop; the state is saved.
+        Interrupted: A signal requested a stop. The state has been saved.
+        Pruned: `should_prune` requested a stop. The state has been saved.
     """
     state, best, progress = restore_or_init(run, store)
     losses = LossReader(reporter, (time.perf_counter() if started is None else started) - progress.seconds)
@@ -165,7 +166,7 @@ def fit(training: Training) -> Trained:
 
 
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
-    """Restores the newest checkpoint, or initializes the run. Arrays are placed on the devices of the run."""
+    """Restores the newest checkpoint or initializes the run, and places the arrays on the devices of the run."""
     shapes, place = run.state_shapes(), run.program.sharding.shard
     restored = store and store.restore(shapes, shapes.params)
     if not multihost.broadcast_from_primary(np.bool(restored is not None)):
@@ -183,8 +184,8 @@ def validate(
     """Evaluates a state on the validation words and reports the result.
 
     Returns:
-        The best parameters so far, and the progress. The progress is `finished` after the last update or when patience
-        runs out.
+        The best parameters so far, and the progress. In the progress, `finished` is set after the last update or when
+        patience runs out.
     """
     params = step_lib.evaluation_params(run.program, state)
     try:
@@ -211,7 +212,7 @@ def validate(
 
 
 def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
-    """Applies suffix smoothing and calibration, if enabled. Smoothing is kept only if it lowers the validation NLL."""
+    """Applies suffix smoothing and calibration if enabled. Smoothing is kept only if it lowers the validation NLL."""
     data, train, started = run.data, run.train, time.perf_counter()
     before = nll = progress.best_valid_nll
     changes = []
@@ -260,7 +261,7 @@ def save(
 
 
 def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
-    """Scores the validation words, or a sample of them.
+    """Scores the validation words or a sample of them.
 
     Returns:
         The mean NLL, nats per word, and log P of each word if the final evaluation scores the same words.
@@ -272,7 +273,7 @@ def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
 
 
 def num_sampled_words(run: TrainingRun) -> int:
-    """Returns the number of words in a validation sample; 0 if validations use all validation words."""
+    """Returns the number of words in a validation sample, or 0 if validations use all validation words."""
     valid = run.data.valid
     num_words = sum(map(len, sample_spans(valid, run.num_valid_words or len(valid))))
     return num_words if num_words < len(valid) else 0

@@ -53,7 +53,7 @@ class ChunkResult(NamedTuple):
     Attributes:
         state: The state after the updates.
         nll_S: The mean NLL of each batch, nats per word.
-        seconds: The duration of the updates in seconds; None if the host did not wait for them.
+        seconds: The duration of the updates in seconds, or None if the host did not wait for the updates.
     """
 
     state: TrainState
@@ -63,7 +63,7 @@ class ChunkResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """The constants of a run, built once from its settings and data.
+    """The constants of a run, which are built once from its settings and data.
 
     Attributes:
         train: The settings `train.*`.
@@ -73,7 +73,7 @@ class TrainingRun:
         data: The corpus.
         schedule: The updates at which the run logs, validates and saves.
         program: The static part of an update.
-        inputs: The arrays read by every update, without the corpus; replicated on all devices.
+        inputs: The arrays that every update reads, except the corpus. They are replicated on all devices.
         words: The source of training words.
         num_batched: The number of runs that train together.
     """
@@ -91,22 +91,22 @@ class TrainingRun:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The cost per word. Omits the peak performance of the devices if several runs share them."""
+        """The cost per word. If several runs share the devices, omits the peak performance of the devices."""
         cost = cost_of(self.program, self.hyperparams, self.inputs)
         return cost if self.num_batched == 1 else cost._replace(peak=None)
 
     @property
     def num_valid_words(self) -> int:
-        """The maximum number of words per validation; 0 for all words."""
+        """The maximum number of words per validation, or 0 for all words."""
         return self.train.valid_words or self.eval.words
 
     def model(self, params: Params, is_shared: bool = False) -> NeuralLanguageModel:
-        """Returns a model with the given parameters for evaluation on the devices of the run.
+        """Returns a model with the given parameters, for evaluation on the devices of the run.
 
         Args:
             params: The parameters on the devices of the run. If several processes evaluate the model independently,
                 each must hold them in full.
-            is_shared: Whether all processes evaluate the model together; otherwise each process evaluates it
+            is_shared: Whether all processes evaluate the model together. Otherwise, each process evaluates it
                 independently.
         """
         devices = sharding.scoring_sharding(self.program.sharding, is_shared)
@@ -114,7 +114,7 @@ class TrainingRun:
         return NeuralLanguageModel(self.program.network, params, devices)
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
-        """Returns the chunk of updates that follows update `step`."""
+        """Returns the chunk of updates that comes after update `step`."""
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
         B = self.program.batch_size
@@ -132,7 +132,7 @@ class TrainingRun:
         return step_lib.init_state(self.program, self.seed, self.hyperparams, bias_V)
 
     def state_shapes(self) -> TrainState:
-        """Returns the shapes and dtypes of an unsharded state, as stored in checkpoints."""
+        """Returns the shapes and dtypes of an unsharded state, as it is stored in checkpoints."""
         program = dataclasses.replace(self.program, sharding=sharding.ONE_DEVICE)
         return jax.eval_shape(lambda: step_lib.init_state(program, self.seed, self.hyperparams))
 

@@ -1,4 +1,4 @@
-"""Optax transformations: weight decay, learning rate, row-wise second moments, and clipping.
+"""Optax transformations for weight decay, learning rates, row-wise second moments, and clipping.
 
 Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (other
 vectors).
@@ -16,7 +16,7 @@ HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
-    """Adds the gradient of R(theta) = decay/2 * the sum of squared weights (C, H, U, W). Excludes biases.
+    """Adds the gradient of R(theta) = decay/2 * the sum of the squared weights (C, H, U, W). Biases are excluded.
 
     Tables in `rows` are skipped; `Optimizer.table_factor` gives their decay.
 
@@ -39,7 +39,7 @@ def scale_by_learning_rate(
     """Multiplies updates by the negative learning rate at `step`, rescaled for the parameters in `multiples`.
 
     Args:
-        schedule: The function step -> rate.
+        schedule: A function from the step to the rate.
         multiples: Parameter name -> multiple; 1 for other parameters.
     """
 
@@ -69,11 +69,11 @@ class RowMomentState(NamedTuple):
 def scale_by_row_moment(
     adaptivity: float = 1.0, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformationExtraArgs:
-    """Divides each row of a table by the root of a second moment of the row, without momentum.
+    """Divides each row of a table by the root of the row's second moment, without momentum.
 
     The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over all rows that
-    have ever had a gradient. With p = 1, the rows of rare words move as far per update as the rows of frequent words.
-    With p = 0, all rows have the same rate, as in gradient descent.
+    have ever had a gradient. With p = 1, the rows of rare words move as far in each update as the rows of frequent
+    words. With p = 0, all rows have the same rate, as in gradient descent.
 
     Rows without a gradient do not change and need not be touched. If the argument `rows` of `update` is given, the
     gradient of each table in it is R x D and covers only the rows `rows[name]`. These indices must be distinct, except
@@ -82,7 +82,7 @@ def scale_by_row_moment(
     Args:
         adaptivity: p, from 0 to 1.
         b2: The decay of the second moments.
-        eps: A constant added to the root.
+        eps: A constant that is added to the root.
 
     References:
         Kingma and Ba, Adam, ICLR 2015. Row-wise second moments: Naumov et al., Deep learning recommendation model for

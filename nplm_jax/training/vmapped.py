@@ -1,4 +1,4 @@
-"""Joint training of runs that differ only in hyperparameters, with `jax.vmap` over their updates.
+"""Joint training of several runs that differ only in hyperparameters, using `jax.vmap` over their updates.
 
 The runs are sharded over devices. Only updates are vmapped: each run reads data, validates, saves and stops
 independently.
@@ -24,17 +24,17 @@ from nplm_jax.training.training_run import Chunk, ChunkResult, out_of_memory_as_
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are sharded
-RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one run of a group
+RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one run in a group
 
 
 def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Trains several runs like `train.fit`, with a single program for the updates of all runs at the same step.
+    """Trains several runs as `train.fit` does, with a single program for the updates of all runs at the same step.
 
     Each run resumes from its own checkpoint, and the runs with the fewest updates advance first. A stop signal stops
     all runs.
 
     Returns:
-        The result of each run, or the exception that ended it (BadInput, NonFiniteError or Interrupted).
+        For each run, the result or the exception that ended the run (BadInput, NonFiniteError or Interrupted).
     """
     outcomes: dict[int, Trained | Exception] = {}
     chunks: dict[int, Chunk] = {}  # the next chunk of each run
@@ -58,15 +58,15 @@ def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
             for run, result in zip(group, results):
                 advance(run, result)
             if any(isinstance(outcome, Interrupted) for outcome in outcomes.values()):
-                for run in list(chunks):  # runs that yielded a chunk before the signal
+                for run in list(chunks):  # the runs that yielded a chunk before the signal
                     advance(run, None)
     return [outcomes[run] for run in range(len(trainings))]
 
 
 def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
-    """Executes chunks in one call. The chunks must have equal programs and start at the same update.
+    """Executes several chunks in one call. The chunks must have equal programs and start at the same update.
 
-    Pads the group to max_runs // 2**k runs by repeating the last chunk, which bounds the number of compilations.
+    To limit the number of compilations, pads the group to max_runs // 2**k runs by repeating the last chunk.
 
     Returns:
         The result of each chunk.
@@ -103,15 +103,15 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
 
 
 def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:
-    """Concatenates the words of all runs. Returns the array and the start of each run in it.
+    """Concatenates the words of all runs. Returns the array and the start of each run in the array.
 
     Runs on the same corpus share one array (`Dataset.device_tokens_T`). Runs that read a mapped file have separate
     arrays.
 
     Args:
         tokens: The words of each run.
-        num_context: The number of rare-word symbols to insert before each run. They separate the contexts of different
-            runs.
+        num_context: The number of rare-word symbols to insert before each run. These symbols separate the contexts of
+            different runs.
     """
     if all(array is tokens[0] for array in tokens):
         return np.asarray(tokens[0]), [0] * len(tokens)

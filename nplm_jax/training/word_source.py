@@ -1,4 +1,4 @@
-"""Sources of training words: the corpus on the device, or a memory-mapped file read chunk by chunk.
+"""Sources of training words: the corpus on the device, or a memory-mapped file that is read chunk by chunk.
 
 In both cases, the order of the words depends only on the seed, the epoch and the update.
 
@@ -23,7 +23,7 @@ from nplm_jax.utils.errors import require
 
 
 class Words(NamedTuple):
-    """The words of consecutive updates within an epoch, on every device.
+    """The words that consecutive updates within an epoch read, on every device.
 
     Attributes:
         tokens_L: Word ids in reading order, int32.
@@ -41,17 +41,17 @@ WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
 def input_mode(data: Dataset) -> str:
-    """Returns the value of train.input that `auto` selects: `mapped` for a memory-mapped corpus, else `device`."""
+    """Returns the value of train.input that `auto` selects: `mapped` for a memory-mapped corpus, otherwise `device`."""
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
 def make_word_source(
     settings: TrainSettings, seed: int, data: Dataset, network: Network, sharding: MeshSharding
 ) -> WordSource:
-    """Creates the source selected by `train.input`; see `input_mode` for `auto`.
+    """Creates the source that `train.input` selects. For `auto`, see `input_mode`.
 
     Raises:
-        BadInput: `train.input` is `device`, and the corpus is too long for 32-bit positions.
+        BadInput: `train.input` is `device`, but the corpus is too long for 32-bit positions.
     """
     kind, batch_size = settings.input, settings.batch_size
     allowed = 'must be auto or mapped for a corpus of 2**31 words or more'
@@ -79,7 +79,7 @@ def _read_mapped(
 ) -> Words:
     """Reads the windows of `size` targets from the mapped corpus. Each process reads the windows of its own devices.
 
-    Memory use does not grow with the length of the corpus.
+    Memory usage does not grow with the length of the corpus.
     """
     N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 _MAX_CHARACTERS = 1000  # maximum length of a message
-_MAX_OF_PART = 300  # maximum length of the key and of the value
+_MAX_OF_PART = 300  # maximum length of the key, and of the value
 _MAX_LISTED = 3  # maximum number of list items in a message
 
 
 class BadInput(ValueError):
-    """An error caused by invalid user input. Its message is one line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
+    """An error caused by invalid user input. The message is a single line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
 
     Attributes:
         key: The name of the input: a config key, a flag, a file or a function argument.
@@ -36,11 +36,11 @@ class BadInput(ValueError):
 
 
 class Resumable(OSError):
-    """A failure of a disk, database or job after which the same command resumes from the saved state."""
+    """A failure of a disk, database or job. Running the same command again resumes from the saved state."""
 
 
 class NonFiniteError(ArithmeticError):
-    """An error raised because a loss, a gradient or a parameter is not finite."""
+    """Raised when a loss, a gradient or a parameter is not finite."""
 
 
 def first_line(error: BaseException) -> str:
@@ -58,12 +58,12 @@ def status(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error means that the host or a device ran out of memory; XLA says so only in the message."""
+    """Returns whether the host or a device ran out of memory. XLA reports this only in the error message."""
     return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Removes the middle of a text that is longer than `limit` characters, at word boundaries if possible.
+    """Shortens a text of more than `limit` characters by removing its middle, at word boundaries if possible.
 
     Examples:
         >>> shorten('one two three four five six', 20)
@@ -78,7 +78,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """Joins the first three items with semicolons and appends the number of remaining items.
+    """Joins the first three items with semicolons, and appends the number of remaining items.
 
     Examples:
         >>> first_few(['a=1', 'b=2', 'c=3', 'd=4'])
@@ -89,6 +89,6 @@ def first_few(items: Sequence[str]) -> str:
 
 
 def require(ok: bool, key: str, value: Any, problem: str) -> None:
-    """Raises BadInput(key, problem, value) unless `ok`; `problem` states the allowed values."""
+    """Raises BadInput(key, problem, value) unless `ok` is true. `problem` states the allowed values."""
     if not ok:
         raise BadInput(key, problem, value=value)

@@ -26,10 +26,10 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Opens a file for an atomic write: after a crash or on a full disk, `path` has either its old or its new content.
+    """Opens a file for an atomic write. Even after a crash or on a full disk, `path` has its old or its new content.
 
-    The block writes to a temporary file in the same folder. If it ends without an exception, the file is flushed and
-    renamed to `path`.
+    The `with` block writes to a temporary file in the same folder. If the block ends without an exception, the
+    temporary file is flushed and renamed to `path`.
 
     Args:
         path: The file.
@@ -58,10 +58,10 @@ def remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Expands a leading `~` in a path, because shells do not expand it after an equals sign.
+    """Expands a leading `~` in a path. Shells do not expand `~` after an equals sign.
 
     Args:
-        key: The config key or flag of the path, for error messages.
+        key: The config key or flag that specifies the path, for error messages.
         path: The path.
 
     Raises:

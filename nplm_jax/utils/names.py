@@ -1,4 +1,4 @@
-"""Validation of names, with suggestions for misspelled names."""
+"""Validation of names, with suggestions when a name is misspelled."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ from nplm_jax.utils.errors import require
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
-    """Raises BadInput unless `value` is an allowed name; the message lists the names and suggests a similar name.
+    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests a similar name.
 
     Args:
         key: The name of the config key, flag or argument.
         value: The value.
         allowed: The allowed names.
-        more: A description of other allowed values, such as `, or a path`, to append to the list of names. The caller
-            must check for these values.
+        more: A description of other allowed values, such as `, or a path`, which is appended to the list of names. The
+            caller must check for these values.
     """
     names = list(allowed)
     shown = list(map(str, names))
@@ -23,7 +23,7 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
 
 
 def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bool = False) -> str:
-    """Returns a suggestion to append to an error message, `; did you mean NAME?`, or '' if no name is similar.
+    """Returns a suggestion to append to an error message, `; did you mean NAME?`, or '' if there is no similar name.
 
     Args:
         name: The unknown name.

@@ -13,11 +13,11 @@ from nplm_jax.utils.errors import BadInput, first_line
 
 
 def require_package(module: str, extra: str, further: str = '') -> types.ModuleType:
-    """Imports a module of an optional package.
+    """Imports a module from an optional package.
 
     Args:
         module: The module, such as `safetensors.numpy`.
-        extra: The extra of nplm-jax that installs the package.
+        extra: The nplm-jax extra that installs the package.
         further: A shell command to run after installing the extra.
 
     Returns:
@@ -34,7 +34,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
 
 
 class OptionalPackage:
-    """A module of an optional package, imported by `require_package` when one of its attributes is first accessed."""
+    """A module from an optional package. `require_package` imports it when one of its attributes is first accessed."""
 
     def __init__(self, module: str, extra: str) -> None:
         self._names = module, extra
@@ -47,7 +47,7 @@ def package_digest(*folders: str) -> str:
     """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
 
     Args:
-        *folders: The folders whose source to include; by default, all folders of the package.
+        *folders: The folders whose source to include. By default, all folders in the package.
     """
     root = pathlib.Path(__file__).parents[1]
     versions = [_version(name) for name in ('numpy', 'regex', 'tokenizers', 'sentencepiece')]

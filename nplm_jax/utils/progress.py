@@ -11,7 +11,7 @@ _LINE = '{desc}{n_fmt} of {total_fmt}{unit} ({percentage:.0f}%), {remaining} lef
 
 
 class _Lines:
-    """A text stream that prints at most one line of a progress bar's output per minute."""
+    """A text stream that prints a progress bar's output, at most one line per minute."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._written = file, time.monotonic()
@@ -28,15 +28,15 @@ class _Lines:
 def progress_bar(
     total: int | None, description: str, unit: str, initial: int = 0, delay: float = 3, log: TextIO | None = None
 ) -> tqdm.tqdm:
-    """Returns a progress bar that prints one line per minute if stderr is not a terminal.
+    """Returns a progress bar. If stderr is not a terminal, the bar prints one line per minute instead.
 
     Args:
-        total: The total number of units; None if unknown.
+        total: The total number of units, or None if unknown.
         description: The name of the work.
         unit: The unit, with a leading space.
-        initial: The number of units already done.
+        initial: The number of units that are already done.
         delay: Seconds before the bar appears on a terminal.
-        log: The file for progress lines; None for stderr.
+        log: The file for progress lines, or None for stderr.
     """
     style: dict[str, Any] = {'dynamic_ncols': True, 'delay': delay, 'smoothing': 0.05}
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Readers for untrusted files. They reject pipes, devices, binary files and malformed JSON."""
+"""Functions that read untrusted files. They reject pipes, devices, binary files and malformed JSON."""
 
 import codecs
 import contextlib
@@ -21,13 +21,13 @@ _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
 
 # The schema of a JSON value is a tuple of allowed types. The schema of an object maps each key to the schema of its
-# value, and ANY_KEY matches all other keys.
+# value; ANY_KEY matches all other keys.
 Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
 ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file; rejects FIFOs, which would block, and devices, whose data may be endless.
+    """Reads a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -35,7 +35,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
         max_bytes: The maximum size.
 
     Raises:
-        BadInput: The file is missing, not regular, unreadable or too large.
+        BadInput: The file does not exist, is not a regular file, cannot be read, or is too large.
     """
     with open_regular(name, file) as opened:
         if (size := os.fstat(opened.fileno()).st_size) > max_bytes:
@@ -45,7 +45,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 
 @contextlib.contextmanager
 def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
-    """Opens a regular file; rejects FIFOs, which would block, and devices, whose data may be endless.
+    """Opens a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
         name: The key in error messages.
@@ -55,7 +55,8 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
         The file, open for reading.
 
     Raises:
-        BadInput: The file is missing, not regular or unreadable, or reading fails within the block.
+        BadInput: The file does not exist, is not a regular file, or cannot be opened; or reading fails within the
+            block.
     """
     try:
         with open(file, 'rb', opener=_open_without_blocking) as opened:
@@ -69,14 +70,14 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
 
 
 def sha256(name: str, file: pathlib.Path) -> str:
-    """Returns the hexadecimal SHA-256 of a regular file.
+    """Returns the SHA-256 digest of a regular file in hexadecimal form.
 
     Args:
         name: The key in error messages.
         file: The file, of any size.
 
     Raises:
-        BadInput: The file is missing, not regular or unreadable.
+        BadInput: The file does not exist, is not a regular file, or cannot be read.
     """
     with open_regular(name, file) as opened:
         return hashlib.file_digest(opened, 'sha256').hexdigest()
@@ -86,11 +87,11 @@ def read_text(key: str, file: pathlib.Path) -> str:
     """Reads a UTF-8 text file.
 
     Args:
-        key: The config key of the file, for error messages.
+        key: The config key that specifies the file, for error messages.
         file: The file.
 
     Raises:
-        BadInput: The file cannot be read or is not UTF-8 text.
+        BadInput: The file cannot be read, or it is not valid UTF-8 text.
     """
     name = f'{key}={str(file)!r}'
     return decode(name, read_bytes(name, file))
@@ -110,7 +111,7 @@ def decode(name: str, data: bytes) -> str:
 
 
 def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes blocks of UTF-8 text and drops the byte-order mark; a character may span two blocks.
+    """Decodes blocks of UTF-8 text and drops the byte-order mark. A character may span two blocks.
 
     Args:
         name: The key in error messages.
@@ -136,16 +137,16 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields the number of each line of a UTF-8 file, starting at 1, and the line with its line ending.
+    """Yields each line of a UTF-8 file, including its line ending, preceded by its line number, starting at 1.
 
     Raises:
-        BadInput: The file cannot be read or is not text. The key names the file and line.
+        BadInput: The file cannot be read, or it is not text. The key names the file and the line.
     """
     return decode_lines(path, read_bytes(str(path), path))
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Decodes bytes and yields their lines, numbered from `first`; see `read_lines`. Error messages name `path`."""
+    """Decodes bytes and yields the lines, numbered from `first`. See `read_lines`. Error messages name `path`."""
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
@@ -157,15 +158,15 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
-    """Yields the line number, the word and the number of each line `word<TAB>number` of a file.
+    """Yields the line number, word and number for each line in a file of lines `word<TAB>number`.
 
     Args:
         path: The file.
-        meaning: A description of the numbers, for error messages.
+        meaning: What the numbers mean, for error messages.
 
     Raises:
-        BadInput: A line is malformed, the last line is unterminated, or a word is repeated. The key names the file and
-            line.
+        BadInput: A line is malformed, the last line is unterminated, or a word occurs more than once. The key names the
+            file and the line.
     """
     words = set()
     for number, line in read_lines(path):
@@ -182,23 +183,23 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     """Reads the JSON object in a file.
 
     Raises:
-        BadInput: The file cannot be read, or `parse_json` rejects it.
+        BadInput: The file cannot be read, or `parse_json` rejects its content.
     """
     text = ''.join(line for _, line in decode_lines(path, read_bytes(str(path), path, _MAX_BYTES_JSON)))
     return parse_json(path, text)
 
 
 def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
-    """Parses a JSON object from a file or from one of its lines.
+    """Parses a JSON object that was read from a file or from a line of a file.
 
     Args:
         path: The file, for error messages.
         text: The JSON text.
-        line: The line number; 0 if the text is the whole file.
+        line: The line number, or 0 if the text is the whole file.
 
     Raises:
-        BadInput: The text is not JSON, is not an object, is nested too deeply, or contains NaN, an out-of-range number
-            or an unpaired surrogate. The key names the file and line.
+        BadInput: The text is not valid JSON, is not an object, is nested too deeply, or contains NaN, an out-of-range
+            number or an unpaired surrogate. The key names the file and the line.
     """
     try:
         value = json.loads(text)
@@ -215,7 +216,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
 
 def matches_schema(value: Any, schema: Schema) -> bool:
-    """Returns whether a JSON value has one of the types of a schema, or is an object with all of the schema's keys."""
+    """Returns whether a JSON value has one of the types in a schema, or is an object with all of the schema's keys."""
     if isinstance(schema, tuple):
         return type(value) in schema
     if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
@@ -225,7 +226,7 @@ def matches_schema(value: Any, schema: Schema) -> bool:
 
 
 def _not_utf8(position: str) -> str:
-    """Returns the error message for text that is not UTF-8, with the position of the first invalid byte."""
+    """Returns the error message for text that is not valid UTF-8, with the position of the first invalid byte."""
     return f'is not valid UTF-8 ({position}); to convert Latin-1, run: iconv -f latin1 -t utf-8 OLD > NEW'
 
 
@@ -252,7 +253,7 @@ def _open_without_blocking(path: str, flags: int) -> int:
 
 
 def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
-    """Parses finite numbers; raises BadInput(key, problem, value) if a text is not a finite number."""
+    """Parses finite numbers. Raises BadInput(key, problem, value) if a text is not a finite number."""
     try:
         numbers = list(map(float, texts))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Prints the committed results of fault injection and of a soak test, or repeats the tests.
+"""Prints the committed results of the fault injection and of the soak test, or repeats the tests.
 
 python -m tools.faults
 python -m tools.faults --measure [kills] [stops] [disks] [damage] [network]     as root
@@ -29,7 +29,7 @@ KINDS = {
     'damage': damage.measure,
     'network': network.measure,
 }
-MANY = {  # runs with several processes, or several runs
+MANY = {  # kinds of faults with several processes, or several runs
     **{kind: functools.partial(group_plans.measure, kind) for kind in group_plans.PLANS},
     'sweeps': sweep_faults.measure,
     **{launcher: functools.partial(job_faults.measure, launcher) for launcher in ('local', 'slurm')},
@@ -38,7 +38,7 @@ HEADER = ['fault', 'in', 'tried', 'recovered', 'updates redone', 'exit code', 's
 
 
 def measure(kind: str, source: dict, seed: int = 1) -> None:
-    """Runs all faults of a kind and writes results/KIND.json, even if interrupted. `source` is the provenance."""
+    """Injects all faults of a kind and writes results/KIND.json, even if interrupted. `source` is the provenance."""
     started, records = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -50,14 +50,14 @@ def measure(kind: str, source: dict, seed: int = 1) -> None:
 
 
 def measure_many(kind: str, source: dict) -> None:
-    """Runs the missing faults of a kind in MANY and adds them to results/KIND.json; resumes after an interruption."""
+    """Injects the missing faults of a kind in MANY and adds them to results/KIND.json. Resumes when interrupted."""
     path, started = HERE / 'results' / f'{kind}.json', time.perf_counter()
     former = json.loads(path.read_text()) if path.exists() else {'seconds': 0, 'records': []}
     records = [{'commit': former['commit'], **record} for record in former['records']]
     with tempfile.TemporaryDirectory() as name:
         for record in MANY[kind](pathlib.Path(name), {record['chain'] for record in records}):
             print(record, flush=True)
-            records.append({**record, 'commit': source['commit']})  # earlier records may be from another commit
+            records.append({**record, 'commit': source['commit']})  # earlier records may come from another commit
             seconds = former['seconds'] + round(time.perf_counter() - started)
             _write(kind, {'seconds': seconds, **source}, records)
 
@@ -69,7 +69,7 @@ def _write(kind: str, head: dict, records: list[dict]) -> None:
 
 
 def recovered(record: dict) -> bool:
-    """Returns whether the repeated command gave the same result, without lost progress or long messages."""
+    """Returns whether the repeated command gave the same result without losing progress or printing long messages."""
     ends = {'kill -9': (-9,), 'SIGTERM': (143, -15)}.get(record['fault'], (0, 1, 2, 143, -9))
     return record['same'] and record.get('kept', True) and record['exit'] in ends and '\n' not in record['said']
 
@@ -97,7 +97,7 @@ def _row(fault, phase, records):
 
 
 def _short(said: str) -> str:
-    """Removes log times, varying numbers, and the ends of long messages of other libraries."""
+    """Removes log times, varying numbers, and the ends of other libraries' long messages."""
     said = re.sub(r'\b\d[\d,]*\b', 'N', re.sub(r'^[WE]\d+ .*?\] ', '', said))
     return said if len(said) < 150 else f'{said[:150]} ...'
 

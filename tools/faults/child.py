@@ -1,9 +1,9 @@
-"""Runs launch.py as a process that reports each phase it enters and leaves, and waits for permission to continue.
+"""Runs launch.py in a process that reports each phase it enters or leaves, and waits for permission to continue.
 
     python -m tools.faults.child FD FLAG ...
 
-The functions of the program are wrapped without changing its code. A reply may be a number of seconds by which to move
-the clock.
+The functions of the program are wrapped without changing its code. A reply may contain the number of seconds by which
+to move the clock.
 """
 
 import atexit
@@ -39,7 +39,7 @@ class Teller:
     def phase(self, name: str):
         self.say('enter', name)
         self._now.append(name)
-        yield  # does not report the end of a phase that fails
+        yield  # if a phase fails, its end is not reported
         self.say('leave', name)
         self._now.pop()
 
@@ -54,7 +54,7 @@ class Teller:
         setattr(owner, name, wrapped)
 
     def wrap_operation(self, name: str) -> None:
-        """Wraps a system call to report it before it is made in any phase, because the call may be the last one."""
+        """Wraps a system call so that it is reported before it is made, in any phase, as it may be the last call."""
         function = getattr(os, name)
 
         def wrapped(*args, **kwargs):
@@ -117,7 +117,7 @@ def forked(
     stderr: str,
     prepare: Callable[[], None] | None = None,
 ) -> None:
-    """Runs `prepare` and `main` in a process that multiprocessing forked after the imports.
+    """Runs `prepare` and `main` in a process that multiprocessing has forked after the imports.
 
     Also runs the exit handlers, which multiprocessing skips: JAX's handler waits for the other processes of the run.
     """
@@ -134,7 +134,7 @@ def forked(
 
 
 def _keep_all_programs() -> None:
-    """Makes every process cache its compiled programs; by default, only the first process of a run does."""
+    """Makes every process cache its compiled programs. By default, only the first process of a run does so."""
     from jax._src import compiler, distributed  # noqa: PLC0415
 
     write, state = compiler._cache_write, distributed.global_state

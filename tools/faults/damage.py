@@ -1,4 +1,4 @@
-"""Damage to the files of a run between two starts: checkpoints, a metrics line, and compiled programs."""
+"""Damages the files of a run between two starts: checkpoints, a line of metrics, and compiled programs."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ def checkpoint(folder: pathlib.Path, base: runs.Base, how, rng: random.Random, i
 
 
 def every_checkpoint(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported: bool = False) -> dict:
-    """Truncates all checkpoints; training must not overwrite them."""
+    """Truncates all checkpoints. Training must not overwrite them."""
     begun(folder, base, imported)
     for step in runs.saved_steps(folder):
         for file in (folder / 'checkpoints' / str(step) / 'state' / 'd').iterdir():
@@ -78,7 +78,7 @@ def compiled(folder: pathlib.Path, base: runs.Base, rng: random.Random, imported
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """Applies each fault at different random positions."""
+    """Injects each fault at different random positions."""
     for number in range(8):
         for how in (cut, flip):
             yield checkpoint(folder / f'{how.__name__}{number}', base, how, rng, imported=True)

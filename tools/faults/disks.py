@@ -1,4 +1,4 @@
-"""Faults of a full disk and of a read-only folder."""
+"""Faults that are caused by a full disk or a read-only folder."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ from tools.faults.child import PHASES
 
 
 def mounts() -> str:
-    """Returns the reason why no file system can be mounted; empty if one can."""
+    """Returns the reason why no file system can be mounted, or an empty string if one can be mounted."""
     return '' if os.geteuid() == 0 and not _run('unshare', '--mount', 'true') else 'mounts a file system: needs root'
 
 
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path, size: str = '8m') -> Iterator[pathlib.Path]:
-    """Mounts a separate file system at `folder` within the block."""
+    """Mounts a separate file system at `folder` within the `with` block."""
     folder.mkdir(parents=True)
     assert not (error := _run('mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', folder)), error
     try:
@@ -30,7 +30,7 @@ def small_disk(folder: pathlib.Path, size: str = '8m') -> Iterator[pathlib.Path]
 
 @contextlib.contextmanager
 def read_only(folder: pathlib.Path) -> Iterator[None]:
-    """Makes `folder` read-only within the block, also for root."""
+    """Makes `folder` read-only within the `with` block, even for root."""
     assert not (error := _run('mount', '--bind', folder, folder)), error
     try:
         assert not (error := _run('mount', '-o', 'remount,ro,bind', folder)), error
@@ -40,7 +40,7 @@ def read_only(folder: pathlib.Path) -> Iterator[None]:
 
 
 def fill(folder: pathlib.Path, pages: int = 0) -> pathlib.Path:
-    """Leaves the given number of pages of 4,096 bytes free. Returns the file that fills the disk."""
+    """Fills the disk except for the given number of pages of 4,096 bytes. Returns the file that fills the disk."""
     with (filler := folder / 'filler').open('wb', buffering=0) as file:
         with contextlib.suppress(OSError):
             while True:
@@ -52,7 +52,7 @@ def fill(folder: pathlib.Path, pages: int = 0) -> pathlib.Path:
 def full(
     folder: pathlib.Path, base: runs.Base, phase: str, visit: int = 1, imported: bool = False, pages: int = 0
 ) -> dict:
-    """Fills the disk at the start of a phase, except for some pages, then frees it and restarts the run."""
+    """Fills the disk, except for some pages, at the start of a phase, and then frees it and restarts the run."""
     with small_disk(folder):
         run = runs.Held(folder / 'run', base.flags, base.cache, imported)
         assert run.reaches(phase, visit)
@@ -68,7 +68,7 @@ def full(
 
 
 def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported: bool = False) -> dict:
-    """Runs in a read-only folder, either empty or of a run killed in `phase`, then finishes the run."""
+    """Starts in a read-only folder, either empty or of a run killed in `phase`, and then finishes the run."""
     folder.mkdir()
     if phase:
         run = runs.Held(folder, base.flags, base.cache, imported)
@@ -86,7 +86,7 @@ def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported:
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
     """Fills the disk in each phase, twice in phases that recur, and leaves eight amounts of space for a checkpoint.
 
-    Finally tries three folders that cannot be written.
+    Finally, tries three folders that cannot be written.
     """
     for number, phase in enumerate([*PHASES, 'step', 'evaluation', 'checkpoint', 'checkpoint']):
         visit = rng.randint(1, 8 if phase in PHASES[3:6] else 1)

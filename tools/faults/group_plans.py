@@ -1,4 +1,4 @@
-"""Fault plans for multi-process runs: each start has one fault; the last start finishes the run."""
+"""Fault plans for multi-process runs. Each start has one fault, and the last start finishes the run."""
 
 import contextlib
 import functools
@@ -19,12 +19,12 @@ def _act(function: Callable[..., dict | None], *arguments: object) -> Hurt:
 
 
 def _kills(shift: int, places: tuple[str, ...] = PLACES) -> list[Hurt]:
-    """Returns a kill -9 in each phase, of the first process, another process or all processes in turn."""
+    """Returns a kill -9 in each phase. In turn, it hits the first process, another process or all processes."""
     return [_act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGKILL) for i, phase in enumerate(places)]
 
 
 def _stops(shift: int, places: tuple[str, ...], deadlines: tuple[float, ...] = ()) -> list[Hurt]:
-    """Returns a SIGTERM in each phase, with enough time to stop or with a deadline before kill -9."""
+    """Returns a SIGTERM in each phase, either with enough time to stop or with a deadline followed by kill -9."""
     deadlines = deadlines or (0,) * len(places)
     return [
         _act(many.signalled, WHO[(i + shift) % 3], phase, signal.SIGTERM, deadline)
@@ -113,7 +113,7 @@ PLANS: dict[str, list[list[Hurt]]] = {
 
 
 def chain(folder: pathlib.Path, base: groups.Base, hurts: list[Hurt], rng: random.Random) -> list[dict]:
-    """Applies each fault in turn to one run, then finishes the run and compares its result."""
+    """Injects each fault in turn into one run, and then finishes the run and compares its result."""
     records = [record for hurt in hurts if (record := hurt(folder, base, rng))]
     same = many.finished(folder, base)
     return [{**record, 'same': same} for record in records]

@@ -1,4 +1,4 @@
-"""Faults of runs started as local or SLURM jobs. They affect the waiting command or the training."""
+"""Faults in runs that are started as local or SLURM jobs. A fault affects the waiting command or the training."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,8 @@ from tools.faults import groups, runs
 
 _SCRIPT = pathlib.Path(__file__).parents[1] / 'slurm_node.sh'
 _RANKS = ('--process_id=', 'SLURM_PROCID=')
-# Launcher, processes, number -> the fault and the victim of each start. Faults of only the waiting command come last,
-# because the training then continues to its end.
+# Launcher, processes, number -> the fault and the victim at each start. Faults that affect only the waiting command
+# come last, because the training then continues until it ends.
 STARTS: dict[str, list[tuple[str, str]]] = {
     'local.1.0': [('kill -9', 'first'), ('SIGTERM', 'launcher')],
     'local.2.0': [
@@ -32,7 +32,7 @@ STARTS: dict[str, list[tuple[str, str]]] = {
 
 
 def flags(folder: pathlib.Path) -> tuple[str, ...]:
-    """Returns flags for 400 updates and 16 checkpoints."""
+    """Returns the flags for 400 updates and 16 checkpoints."""
     return (*groups.flags(folder), '--config.train.epochs=4', '--config.train.patience=99')
 
 
@@ -50,7 +50,7 @@ def unbroken(folder: pathlib.Path, processes: int) -> runs.Base:
 
 @contextlib.contextmanager
 def slurm() -> Iterator[None]:
-    """Starts SLURM on this machine only, if it is installed."""
+    """Starts SLURM, if it is installed, on this machine only."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ['SLURM_CONF'] = f'{folder}/slurm.conf'
         try:
@@ -70,7 +70,7 @@ def start(folder: pathlib.Path, base: runs.Base, kind: str) -> subprocess.Popen:
 
 
 def members(folder: pathlib.Path) -> dict[str, list[int]]:
-    """Returns the process ids of the job by role, `first` or `another`; excludes processes that only wait."""
+    """Returns the process ids of the job by role, `first` or `another`. Excludes processes that only wait."""
     pids_of_role: dict[str, list[int]] = {'first': [], 'another': []}
     for process in pathlib.Path('/proc').glob('[0-9]*'):
         with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def members(folder: pathlib.Path) -> dict[str, list[int]]:
 
 
 def wait_for(condition, seconds: float) -> bool:
-    """Waits for `condition()`. Returns whether it became true."""
+    """Waits until `condition()` is true. Returns whether it became true in time."""
     until = time.monotonic() + seconds
     while not (done := condition()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -109,7 +109,7 @@ def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str)
         wait_for(lambda: not any(_runs(pid) for pid in peers), 60) if 'hangs' in fault else time.sleep(1.5)
         _send(signal.SIGKILL if 'hangs' in fault else signal.SIGCONT, pids)
     _, stderr = waiting.communicate(timeout=300)
-    wait_for(lambda: not any(members(folder).values()), 120)  # the processes of a killed launcher continue
+    wait_for(lambda: not any(members(folder).values()), 120)  # the processes of a killed launcher continue to run
     last = runs.said(stderr, folder)
     return {
         'chain': kind, 'fault': fault, 'processes': int(kind.split('.')[1]), 'who': who, 'phase': 'training',
@@ -131,7 +131,7 @@ def _runs(pid: int) -> bool:
 
 
 def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
-    """Starts the run again. Returns whether it ends like the run without faults."""
+    """Starts the run again. Returns whether it ends in the same way as the run without faults."""
     waiting = start(folder, base, kind)
     waiting.communicate(timeout=600)
     if waiting.returncode:
@@ -141,7 +141,7 @@ def finished(folder: pathlib.Path, base: runs.Base, kind: str) -> bool:
 
 
 def measure(launcher: str, folder: pathlib.Path, done: set[str]) -> Iterator[dict]:
-    """Yields the records of all starts by a launcher that are not in `done`, if the launcher is installed."""
+    """If a launcher is installed, yields the records of all its starts that are not in `done`."""
     on_slurm = launcher == 'slurm'
     if on_slurm and not shutil.which('slurmd'):
         print('--launcher=slurm: skipped, because SLURM is not installed')

@@ -1,4 +1,4 @@
-"""kill -9 and SIGTERM at random moments of every phase; two starts at once; a clock that jumps back."""
+"""Faults: kill -9 or SIGTERM at random moments in every phase, two starts at once, and a clock that jumps back."""
 
 import os
 import pathlib
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from tools.faults import runs
 
 SIGNALS = {'kill -9': signal.SIGKILL, 'SIGTERM': signal.SIGTERM}
-# The maximum delay in each phase before the fault [s]: about the length of the phase on a slow machine.
+# The maximum delay before the fault in each phase [s], which is about the length of the phase on a slow machine.
 LONGEST = {
     'start': 3.0, 'files': 0.03, 'compile': 2.5, 'step': 0.01, 'evaluation': 0.05, 'checkpoint': 0.3, 'figure': 0.8,
     'mixture': 0.05, 'result': 0.01,
 }  # fmt: skip
-VISITS = {'start': 2, 'files': 2, 'step': 25, 'evaluation': 3, 'checkpoint': 3}  # number of visits, if not 1
+VISITS = {'start': 2, 'files': 2, 'step': 25, 'evaluation': 3, 'checkpoint': 3}  # number of visits to a phase, if not 1
 DAY = 24 * 3600
 
 
@@ -24,7 +24,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
     rng.shuffle(middle := ['start', 'step', 'evaluation', 'checkpoint'])
     records = []
     for phase in ('files', 'compile', *middle, 'figure', 'mixture', 'result'):
-        cold = phase == 'compile' and rng.random() < 1 / 3  # otherwise the programs are read from the cache
+        cold = phase == 'compile' and rng.random() < 1 / 3  # otherwise, the programs are read from the cache
         cache = folder.with_name(f'{folder.name}.cache') if cold else base.cache
         records.append(once(folder, base, fault, phase, rng, imported and phase != 'start', cache))
     same, *_ = runs.finish(folder, base, imported)
@@ -32,7 +32,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
 
 
 def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | None:
-    """Starts the run and injects a fault at a random moment of the phase. Returns None if the run ended earlier."""
+    """Starts the run and injects a fault at a random moment in the phase. Returns None if the run ended earlier."""
     before = runs.checkpoints(folder)
     run = runs.Held(folder, base.flags, cache or base.cache, imported)
     visit, delay = rng.randint(1, VISITS.get(phase, 1)), rng.uniform(0, LONGEST[phase])
@@ -58,13 +58,13 @@ def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | 
 
 
 def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """Kills each of 18 runs once in each of nine phases."""
+    """Kills each of 18 runs once in every one of nine phases."""
     for number in range(18):
         yield from chain(folder / f'chain{number}', base, 'kill -9', rng, imported=True)
 
 
 def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """Stops each of 6 runs once in each phase, starts a run twice at once, and sets the clock back in four phases."""
+    """Stops each of 6 runs once in every phase, starts a run twice at once, and sets the clock back in four phases."""
     for number in range(6):
         yield from chain(folder / f'chain{number}', base, 'SIGTERM', rng, imported=True)
     yield two(folder / 'two', base, imported=True)
@@ -73,9 +73,9 @@ def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> 
 
 
 def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = False) -> dict:
-    """Sets the clock back by a day in the phase, then kills the run and restarts it.
+    """Sets the clock back by a day in the phase, and then kills the run and restarts it.
 
-    At the restart, the modification times of all files lie in the future.
+    At the restart, the modification times of all files are in the future.
     """
     run = runs.Held(folder, base.flags, base.cache, imported)
     assert run.reaches(phase)
@@ -89,7 +89,7 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
-    """Starts the same command twice at once: one trains, the other exits with a one-line message."""
+    """Starts the same command twice at once. One process trains, and the other exits with a one-line message."""
     starts = [runs.Held(folder, base.flags, base.cache, imported) for _ in range(2)]
     for run in starts:
         run.let_go()

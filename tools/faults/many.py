@@ -1,4 +1,4 @@
-"""Faults of a multi-process run: a fault affects one or all processes, and the run is restarted.
+"""Faults in a multi-process run. A fault affects one process or all processes, and the run is then restarted.
 
 Each function starts the run once and returns a record. `who` is first, another or all.
 """
@@ -28,7 +28,7 @@ def victims(who: str, processes: int, rng: random.Random) -> list[int]:
 
 
 def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: list[int], folder: pathlib.Path) -> dict:
-    """Returns the record of a start: exit codes and last messages of the affected and of the other processes."""
+    """Returns the record of a start: the exit codes and last messages of the affected processes and of the others."""
     ends = [(code, in_lines(stderr)) for code, stderr in ends]
     said = [
         runs.said(stderr, folder).replace('finishing the current updates, then stopping ...', '') for _, stderr in ends
@@ -49,7 +49,7 @@ def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: lis
 
 
 def in_lines(stderr: str) -> str:
-    """Returns stderr with JAX's message about a lost process as one line, or without it if the program reports it."""
+    """Shortens JAX's message about a lost process in stderr to one line, or removes it if the program has its own."""
     found = _FATAL.search(stderr)
     if found is None or 'Traceback' in stderr[found.start() :]:
         return stderr
@@ -75,7 +75,7 @@ def held(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ran
 def signalled(
     folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, number: int, deadline: float = 0
 ) -> dict | None:
-    """Sends a signal to some processes. After a deadline, if any, kills all remaining processes."""
+    """Sends a signal to some processes. If there is a deadline, then kills all processes that remain after it."""
     before = runs.checkpoints(folder)
     group, hurt = held(folder, base, who, phase, rng)
     if group is None:
@@ -98,7 +98,7 @@ def signalled(
 
 
 def stopped(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, how: str) -> dict | None:
-    """Sends SIGSTOP to some processes, which continue in time, never, or after the others have ended."""
+    """Sends SIGSTOP to some processes. These continue in time, never, or after the other processes have ended."""
     group, hurt = held(folder, base, who, phase, rng)
     if group is None:
         return None
@@ -160,7 +160,7 @@ def cable(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ra
 
 
 def full_disk(folder: pathlib.Path, base: Base, phase: str, rng: random.Random) -> dict | None:
-    """Fills the disk of the folder, which only the first process writes; `folder` is on a separate disk."""
+    """Fills the disk of the folder, to which only the first process writes. `folder` is on a separate disk."""
     group, hurt = held(folder, base, 'first', phase, rng)
     if group is None:
         return None
@@ -198,7 +198,7 @@ def clock(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Ra
 
 
 def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random, how: str) -> dict:
-    """Starts one process with another text or config; nothing may be written to the folder."""
+    """Starts one process with another text or config. Nothing may be written to the folder."""
     hurt = victims(who, base.processes, rng)
     text = base.cache / 'other_text'
     text.write_text((base.cache.parent / 'text').read_text().replace('w1 ', 'w2 ', 1))
@@ -210,6 +210,6 @@ def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random
 
 
 def finished(folder: pathlib.Path, base: Base) -> bool:
-    """Starts all processes again. Returns whether they end like the run without faults."""
+    """Starts all processes again. Returns whether they end in the same way as the run without faults."""
     ends = Group(folder, base).ends(600)
     return all(code == 0 for code, _ in ends) and groups.outcome(folder) == base.unbroken

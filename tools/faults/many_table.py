@@ -1,4 +1,4 @@
-"""The table of faults of multi-process runs, sweeps and jobs, from the committed results."""
+"""The table of faults in multi-process runs, sweeps and jobs, from the committed results."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ RESULTS = pathlib.Path(__file__).parent / 'results'
 GROUPS = ('pairs', 'cuts', 'fours')
 FILES = (*GROUPS, 'sweeps', 'local', 'slurm')
 HEADER = ['run', 'fault', 'to', 'in', 'tried', 'recovered', 'exit code', "the others'", 'said']
-CODES = {0, 1, 2, 143, -6, -9, -15}  # -6: JAX noticed a loss before the program did
+CODES = {0, 1, 2, 143, -6, -9, -15}  # -6: JAX noticed the loss of a process before the program did
 
 
 def records() -> list[dict]:

@@ -1,4 +1,4 @@
-"""Network faults: a proxy for the coordinator, and network namespaces that can be disconnected."""
+"""Means to cause network faults: a proxy for the coordinator, and network namespaces that can be disconnected."""
 
 import contextlib
 import ctypes
@@ -15,10 +15,10 @@ _NEW_NETWORK, _NEW_MOUNTS, _NEW_NAME = 0x40000000, 0x00020000, 0x04000000  # fla
 
 
 class Proxy:
-    """Forwards a port to another one; `paused` blocks all data, and `close` ends every connection."""
+    """Forwards one port to another. `paused` blocks all data, and `close` ends every connection."""
 
     def __init__(self, port: int) -> None:
-        """Starts forwarding to `port` of this machine."""
+        """Starts forwarding to `port` on this machine."""
         self._server = socket.create_server(('localhost', 0))
         self._target, self._pairs = port, {}
         self._running, self._ended = threading.Event(), False
@@ -31,11 +31,11 @@ class Proxy:
         self._running.clear()
 
     def go_on(self) -> None:
-        """Forwards the data held back."""
+        """Forwards the data that was held back."""
         self._running.set()
 
     def close(self) -> None:
-        """Ends every connection and accepts no new one."""
+        """Ends every connection and accepts no new connections."""
         self._ended = True
         self._running.set()
         for end in [self._server, *self._pairs]:
@@ -53,7 +53,7 @@ class Proxy:
 
     def _connect(self) -> None:
         near, _ = self._server.accept()
-        with contextlib.suppress(OSError):  # not listening yet: the other end will try again
+        with contextlib.suppress(OSError):  # not listening yet; the other end will try again
             far = socket.create_connection(('localhost', self._target))
             self._pairs |= {near: far, far: near}
             return
@@ -74,7 +74,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def networks(count: int, name: str) -> Iterator[list[str]]:
-    """Creates network namespaces on one bridge, with addresses from 10.77.0.1 on, within the block.
+    """Creates network namespaces on one bridge, with addresses from 10.77.0.1 on, within the `with` block.
 
     Yields:
         Their names, for `entering` and `pull`.

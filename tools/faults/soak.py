@@ -1,4 +1,4 @@
-"""Monitors memory, open files and disk space of a long training that saves every few seconds.
+"""Monitors the memory, open files and disk space of a long training run that saves every few seconds.
 
 taskset -c 1 nice -n 10 python -m tools.faults --soak=30
 """
@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def measure(minutes: float) -> None:
-    """Trains for the given time, measures every ten seconds, stops the training by SIGTERM and writes soak.json."""
+    """Trains for the given time, measures every ten seconds, stops the training with SIGTERM and writes soak.json."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         process = runs.start(folder / 'run', (*runs.text(folder), *FLAGS))
@@ -47,7 +47,7 @@ def measure(minutes: float) -> None:
 
 
 def make_table() -> str:
-    """Returns the medians of a minute at the start, in the middle and at the end of the committed measurement."""
+    """Returns the medians over a minute at the start, in the middle and at the end of the committed measurement."""
     parts = json.loads(FILE.read_text())['medians_of_a_minute']
     rows = [
         [
@@ -83,7 +83,7 @@ def _summary(samples, folder, code, stderr, seconds):
 
 
 def _look(pid: int, folder: pathlib.Path) -> dict[str, int]:
-    """Returns resident memory, open files, threads, and the kilobytes of checkpoints and of all other files."""
+    """Returns the resident memory, open files and threads, and the sizes of checkpoints and all other files in KB."""
     status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
     checkpoints, everything = _kilobytes(folder / 'checkpoints'), _kilobytes(folder)
     return {

@@ -1,4 +1,4 @@
-"""Faults of a sweep whose points train together in one process (--vectorize)."""
+"""Faults in a sweep whose points train together in one process (--vectorize)."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ def unbroken(folder: pathlib.Path) -> runs.Base:
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns the results of each point that must not depend on faults."""
+    """Returns those results of each point that must not depend on faults."""
     return {point: groups.outcome(folder / point) for point in POINTS}
 
 
@@ -98,7 +98,7 @@ def full_disk(folder: pathlib.Path, base: runs.Base, phase: str, rng: random.Ran
 
 
 def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
-    """Starts a sweep twice at once. Each trains the points that the other has not locked, and reports the others."""
+    """Starts a sweep twice at once. Each process trains the points it can lock, and reports the points it cannot."""
     first = _start(folder, base)
     assert first.reaches('step')
     code, stderr = _start(folder, base).end()
@@ -109,13 +109,13 @@ def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
 
 
 def finished(folder: pathlib.Path, base: runs.Base) -> bool:
-    """Starts the sweep again. Returns whether every point ends as in the sweep without faults."""
+    """Starts the sweep again. Returns whether every point ends in the same way as in the sweep without faults."""
     code, _ = _start(folder, base).end()
     return code == 0 and outcome(folder) == base.unbroken
 
 
 def _chain(folder: pathlib.Path, base: runs.Base, faults: list[tuple[str, str]], rng: random.Random) -> list[dict]:
-    """Yields the records of one sweep with each fault in turn."""
+    """Yields the records of one sweep, with each fault in turn."""
     records = []
     for fault, phase in faults:
         if fault == DISK:

@@ -1,4 +1,4 @@
-"""The golden record: bitwise results of small training runs of every kind, to detect changes caused by refactoring.
+"""The golden record: the bitwise results of small training runs of every kind, which reveal unintended changes.
 
     python -m tools.golden.record --output=FILE [--brown] [--only=CASE,...]
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
@@ -159,10 +159,10 @@ FIRST_WORDS = 8  # recorded as log-probabilities; other words only in a checksum
 
 
 def make_text() -> str:
-    """Returns a fixed text of about 6,000 words in paragraphs.
+    """Returns a fixed text of about 6,000 words, divided into paragraphs.
 
     Word frequencies approximately follow Zipf's law. Paragraphs have topics, and adjectives and verbs match their
-    nouns, so the previous words are informative. Uses only functions of `random` that are stable between versions.
+    nouns, so that the previous words are informative. Uses only functions of `random` that are stable between versions.
 
     Returns sentences of lower-case words and punctuation, with a blank line between paragraphs.
     """
@@ -205,7 +205,7 @@ def make_text() -> str:
 
 
 def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
-    """Returns the config of a case. For a small case, writes its text into `folder`.
+    """Returns the config of a case. For a small case, also writes the text to `folder`.
 
     Args:
         case: One of CASES, or BROWN.
@@ -230,7 +230,7 @@ def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, 
 
     Args:
         case: One of CASES, or BROWN.
-        sampling: Whether to sample text too, which takes a second to compile.
+        sampling: Whether to also sample text, which takes a second to compile.
 
     Returns:
         The case's record after a round trip through JSON, and its commit, versions and device.
@@ -286,14 +286,14 @@ def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[s
 
 
 def _largest(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """Describes the largest relative difference of common numbers; empty if there is none."""
+    """Describes the largest relative difference between common numbers. Empty if there are no differences."""
     pairs = [(now[place], then[place]) for place in then if place in now]
     relative = [abs(a - b) / abs(b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and b]
     return f', largest relative difference {max(relative):.2g}' if relative else ''
 
 
 def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
-    """Yields the numbers, texts and nulls of a JSON value with their positions."""
+    """Yields the numbers, strings and nulls in a JSON value, with their positions."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, f'{place}[{key}]')
@@ -302,7 +302,7 @@ def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def _exact(value: Any) -> str:
-    """Returns canonical JSON, which is equal only for equal bits, regardless of the order of keys."""
+    """Returns canonical JSON. It is equal only for bitwise equal values, regardless of the order of keys."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -318,13 +318,13 @@ def _checksums(params: Any) -> list[list[Any]]:
 
 
 def _describe(log_p_BxV: np.ndarray) -> dict[str, Any]:
-    """Returns a checksum of all log-probabilities, and those of the first words as numbers (null for -inf)."""
+    """Returns a checksum of all log-probabilities, and the log-probabilities of the first words (null for -inf)."""
     first = [[p if math.isfinite(p) else None for p in row[:FIRST_WORDS].tolist()] for row in log_p_BxV]
     return {'first': first, 'all': _checksums(log_p_BxV)[0]}
 
 
 def _to_text(value: Any, depth: int, margin: str = '\n') -> str:
-    """Returns JSON with a line for each value of the outer `depth` levels; each line begins with `margin`."""
+    """Returns JSON with one line for each value in the outer `depth` levels. Each line begins with `margin`."""
     if not depth or not value or not isinstance(value, dict | list):
         return json.dumps(value)
     deeper = margin + ' '

@@ -1,4 +1,4 @@
-"""Changes the package at random places, one at a time, and counts the changes that the tests notice.
+"""Changes the package at random places, one at a time, and counts the changes that the tests detect.
 
 python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models]    resumes
 python -m tools.mutants --again --budget=8      repeats the survivors after tests were added
@@ -17,7 +17,7 @@ from tools.mutants import covering, processes, study
 
 
 def measure_coverage(rooms: list[str]) -> None:
-    """Runs the tests of rooms without a change, and records the lines that they run."""
+    """Runs the tests of rooms without any change, and records the lines that the tests run."""
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as folder:
         root = processes.copy_repository(pathlib.Path(folder))

@@ -1,4 +1,4 @@
-"""Finds the tests that run a line, from one measured run of each test file, kept in build/mutants/."""
+"""Finds the tests that run a line, using one recorded run of each test file, which is kept in build/mutants/."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CACHE = processes.ROOT / 'build' / 'mutants'
 
 
 def digest(root: pathlib.Path) -> str:
-    """Returns a digest of the package's sources and of the code that excludes places."""
+    """Returns a digest of the package's source and of the code that excludes places."""
     files = [processes.HERE / 'sites.py', processes.HERE / 'cosmic_ray.toml']
     return _digest(_package(root), *(file.read_bytes() for file in files))
 
 
 def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only: bool = False) -> dict[str, dict]:
-    """Runs each test file of a copy separately, unless it and the package are unchanged since the last measurement.
+    """Runs each test file of a copy separately, unless neither it nor the package has changed since the last run.
 
     With `kept_only`, runs nothing and skips files that were not measured before.
 
@@ -54,9 +54,9 @@ def is_of(room: str, file: str) -> bool:
 
 
 def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
-    """Returns the seconds and names of tests that take `slow` seconds or more and whose lines other tests also run.
+    """Returns the duration and name of tests that take at least `slow` seconds and whose lines other tests also run.
 
-    They may still be the only tests of some properties of these lines.
+    These tests may still be the only ones that check some properties of these lines.
     """
     by_line: dict[tuple[str, str], set[str]] = {}
     for data in measured.values():
@@ -84,10 +84,10 @@ class Tests:
     measured: dict[str, dict]
 
     def of(self, mutant: Mutant) -> tuple[list[str], list[str]]:
-        """Returns the test files that may detect a change, and the tests in them; no tests if all of them may.
+        """Returns the test files that may detect a change, and the tests in these files, or no tests if all may.
 
-        These are tests of the mutant's own room, or of other rooms if no test of its own room runs the line. For a line
-        that runs at import, they are the tests that run any line of the module. If the test files that name the module
+        These are tests in the mutant's own room, or in other rooms if no test in its own room runs the line. For a line
+        that runs at import, these are the tests that run any line of the module. If the test files that name the module
         were not measured, or no test is known to run the line (for example, in a file that another program loads), all
         tests of these files are returned.
         """
@@ -108,12 +108,12 @@ class Tests:
         return [file for file, _ in order], [test for _, tests in order for _, test in tests]
 
     def slowest(self, tests: list[str]) -> float:
-        """Returns the processor seconds of the slowest of these tests without a change; 20 for whole files."""
+        """Returns the CPU time of the slowest of these tests without a change, in seconds, or 20 for whole files."""
         seconds = [data['seconds'].get(test, 0) for test in tests for data in self.measured.values()]
         return max(seconds, default=20.0)
 
     def _naming(self, mutant: Mutant) -> list[str]:
-        """Returns the test files that import a module, or else name it: its own first, then those of its room."""
+        """Returns the test files that import a module or, if none does, name it: its own first, then its room's."""
         stem = pathlib.Path(mutant.path).stem
         texts = {path: path.read_text() for kind in KINDS for path in (self.root / 'tests' / kind).rglob('*_test.py')}
         imports = re.compile(rf'^(from|import) .*\b{stem}\b', re.MULTILINE)
@@ -123,7 +123,7 @@ class Tests:
         return sorted(found, key=lambda f: (not f.endswith(f'/{stem}_test.py'), not is_of(mutant.room, f), f))
 
     def _statements(self, path: str) -> list[tuple[int, int, bool]]:
-        """Returns the first and last line of each statement; for compound statements, those of the header."""
+        """Returns the first and last line of each statement or, for compound statements, of the header."""
         found: list[tuple[int, int, bool]] = []
 
         def walk(node: ast.AST, at_import: bool) -> None:

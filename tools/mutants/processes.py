@@ -1,4 +1,4 @@
-"""Runs pytest on a copy of the repository in forked processes, which do not import JAX again."""
+"""Runs pytest on a copy of the repository in forked processes, so that JAX is not imported again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 # Imported from the copy.
 OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'tools', 'helpers', 'conftest', 'launch')
-# Modules that are slow to import and start no thread before they are used.
+# Modules that are slow to import and do not start threads before they are used.
 HEAVY = (
     'jax',
     'jax.numpy',
@@ -35,7 +35,7 @@ HEAVY = (
     'regex',
 )
 OPTIONAL = ('torch', 'sklearn.manifold')
-# Most compiled programs of a test do not depend on the mutant, so a cache shares them between all mutants.
+# Most programs that a test compiles do not depend on the mutant, so all mutants share them through a cache.
 COMPILED = {
     'JAX_COMPILATION_CACHE_DIR': str(ROOT / 'build' / 'mutants' / 'compiled'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
@@ -44,7 +44,7 @@ COMPILED = {
 
 
 def copy_repository(folder: pathlib.Path) -> pathlib.Path:
-    """Copies the current files known to git. Returns the root of the copy."""
+    """Copies the current version of all files known to git. Returns the root of the copy."""
     root = folder / 'nplm-jax'
     for name in subprocess.run(
         ['git', 'ls-files'], cwd=ROOT, capture_output=True, text=True, check=True
@@ -58,7 +58,7 @@ def copy_repository(folder: pathlib.Path) -> pathlib.Path:
 
 
 def import_heavy() -> None:
-    """Imports the modules used by every forked process, with the environment of tests/conftest.py."""
+    """Imports the modules that every forked process uses, with the environment from tests/conftest.py."""
     assert 'jax' not in sys.modules, 'JAX reads these settings when it is imported'
     os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
     os.environ.setdefault('JAX_PLATFORMS', 'cpu')
@@ -79,13 +79,13 @@ def run_pytest(
     Args:
         root: The copy.
         arguments: Arguments of pytest.
-        plugin: A plug-in of pytest. If it has a method `around`, this method runs pytest.
+        plugin: A pytest plug-in. If it has a method `around`, this method runs pytest.
         log: The file for the output of the tests.
-        limit: The maximum processor time [s]. The process and its children are killed after this time, or after five
+        limit: The maximum CPU time [s]. The process and its children are killed after this CPU time, or after five
             times this time on the wall clock.
 
     Returns:
-        The exit code of pytest, or None at the limit, and the processor seconds.
+        The exit code of pytest, or None if the limit was reached, and the CPU time in seconds.
     """
     sys.stdout.flush()
     child = os.fork()
@@ -105,7 +105,7 @@ def run_pytest(
         done, code, used = os.wait4(child, os.WNOHANG)
         time.sleep(0 if done else 0.02)
     try:
-        os.killpg(child, signal.SIGKILL)  # including processes that the tests left running
+        os.killpg(child, signal.SIGKILL)  # including any processes that the tests left running
     except ProcessLookupError:
         pass
     if not done:
@@ -135,14 +135,15 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
 
 
 def _computed() -> float:
-    """Returns the processor seconds of this process and of its finished child processes."""
+    """Returns the CPU time of this process and of its finished child processes, in seconds."""
     return sum(os.times()[:4])
 
 
 class Chosen:
-    """Runs only these tests, in this order, within a limit of processor seconds, and stops at the first failure.
+    """Runs only these tests, in this order, within a limit on CPU time, and stops at the first failure.
 
-    Without node ids, runs all tests of the files in their order. `failed` is the file for the name of the failed test.
+    Without node ids, runs all tests in the files, in file order. The name of a failed test is written to the file
+    `failed`.
     """
 
     def __init__(self, nodeids: list[str], budget: float, failed: pathlib.Path):
@@ -174,7 +175,7 @@ class Chosen:
 
 
 class Covered:
-    """Records the lines that each test runs, and its duration."""
+    """Records the lines that each test runs, and the duration of each test."""
 
     def __init__(self, root: pathlib.Path, output: pathlib.Path):
         self._root, self._output, self._seconds, self._failed = root, output, {}, []
@@ -199,7 +200,7 @@ class Covered:
         self._started = _computed()
 
     def pytest_runtest_logfinish(self, nodeid):
-        """Records the processor seconds of a test."""
+        """Records the CPU time of a test, in seconds."""
         self._seconds[nodeid] = round(_computed() - self._started, 3)
 
     def pytest_runtest_logreport(self, report):

@@ -18,7 +18,7 @@ from cosmic_ray.config import load_config
 from cosmic_ray.mutating import mutate_code
 
 HERE = pathlib.Path(__file__).parent
-Position = tuple[int, int]  # line from 1, column from 0
+Position = tuple[int, int]  # the line, counted from 1, and the column, counted from 0
 
 # Decorators and arguments that affect only speed, memory or checks for programmers.
 SPEED_DECORATORS = re.compile(r'(functools\.)?(lru_)?cache\b|(functools\.partial\()?jax\.jit\b|(functools\.)?wraps\b')
@@ -28,7 +28,7 @@ LOGS = {'debug', 'info', 'warning', 'error', 'exception', 'log', 'warn'}
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """A change of a place. `path` is relative to the repository; `variant` numbers the changes of an operator."""
+    """A change at a place. `path` is relative to the repository. `variant` numbers the changes of an operator."""
 
     path: str
     operator: str
@@ -43,11 +43,11 @@ class Mutant:
 
     @property
     def site(self) -> tuple[str, str, Position]:
-        """The place and the kind of change. For example, all binary operators that can replace a + share one site."""
+        """The place and the kind of change. For example, all binary operators that can replace a + share a site."""
         return self.path, self.operator.split('_')[0], self.start
 
     def apply(self, source: str) -> str | None:
-        """Returns the changed source, or None if it is not a valid program."""
+        """Returns the changed source, or None if the change does not give a valid program."""
         try:
             changed = mutate_code(source, cosmic_ray.plugins.get_operator(self.operator)(), self.occurrence)
             compile(changed or '1 +', self.path, 'exec')
@@ -57,7 +57,7 @@ class Mutant:
 
 
 def find(root: pathlib.Path) -> list[Mutant]:
-    """Returns all mutants of the rooms named in cosmic_ray.toml, except excluded places."""
+    """Returns all mutants in the rooms that cosmic_ray.toml names, except at excluded places."""
     paths = [root / path for path in load_config(HERE / 'cosmic_ray.toml')['module-path']]
     return [
         mutant
@@ -94,7 +94,7 @@ def excluded(source: str) -> list[tuple[Position, Position]]:
             if getattr(node.func.value, 'id', '') in ('logging', 'warnings', 'logger'):
                 found.append(node)
         if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'require':
-            found += node.args[1:]  # the first one is the condition
+            found += node.args[1:]  # the first argument is the condition
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == 'allowed':
             found.append(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) in ('TYPE_CHECKING', "__name__ == '__main__'"):
@@ -108,7 +108,7 @@ def excluded(source: str) -> list[tuple[Position, Position]]:
 
 
 def draw(mutants: list[Mutant], root: pathlib.Path, size: int, seed: int) -> tuple[list[Mutant], dict[str, int]]:
-    """Draws random sites and a change of each: a tenth from each room, and the rest in proportion to room sizes.
+    """Draws random sites and one change for each: a tenth from each room, and the rest in proportion to room sizes.
 
     Returns:
         The sample, and the number of sites by room.

@@ -1,4 +1,4 @@
-"""Runs the tests on each mutant of a sample; an interrupted run resumes."""
+"""Runs the tests on each mutant in a sample. An interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tools.mutants import covering, processes, sites, table
 
 HERE = pathlib.Path(__file__).parent
 ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models', 'ngram', 'executors')
-ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # used, if measured, for lines that no test of their own room runs
-BUDGET = 4.0  # processor seconds for the tests of a mutant
+ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # used, if measured, for lines that no test in their own room runs
+BUDGET = 4.0  # CPU time for the tests of a mutant, in seconds
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
 UNDECIDED = 'undecided'  # the machine was too busy to decide
 
 
 def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> None:
-    """Runs the tests on the mutants of a sample that have no outcome yet.
+    """Runs the tests on those mutants in a sample that have no outcome yet.
 
     Args:
         seed: The random seed of the sample.
         size: The number of mutants in the sample.
         rooms: The rooms whose mutants are run.
         again: Whether to run survivors again, except equivalent mutants.
-        budget: Processor seconds for the tests of a mutant.
+        budget: The CPU time for the tests of a mutant, in seconds.
     """
     processes.import_heavy()
     with tempfile.TemporaryDirectory() as name:
@@ -52,7 +52,7 @@ def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> N
 
 
 def draw(root: pathlib.Path, size: int, seed: int) -> tuple[list[sites.Mutant], dict[str, int]]:
-    """See `sites.draw`. Caches the sample, because drawing it takes minutes."""
+    """See `sites.draw`. Caches the sample, because drawing a sample takes minutes."""
     file = covering.CACHE / f'sample-{covering.digest(root)}-{size}-{seed}.json'
     if not file.exists():
         sample, places = sites.draw(sites.find(root), root, size, seed)
@@ -141,19 +141,19 @@ def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
 
 
 def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
-    """Returns the test files of rooms; a name of a test file stands for itself."""
+    """Returns the test files of rooms. The name of a test file stands for the file itself."""
     folders = [root / 'tests' / kind / room for room in rooms for kind in covering.KINDS]
     found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
     return [path.relative_to(root).as_posix() for path in found]
 
 
 def _file(root: pathlib.Path, seed: int) -> pathlib.Path:
-    """Returns the file of the records of a sample. An occurrence identifies a change only in unchanged code."""
+    """Returns the file with the records of a sample. An occurrence identifies a change only in unchanged code."""
     return covering.CACHE / f'seed_{seed}-{covering.digest(root)}.jsonl'
 
 
 def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:
-    """Interleaves the rooms of a sample, so a stopped run has tried the same share of each room."""
+    """Interleaves the rooms in a sample, so that a run that is stopped has tried the same share of each room."""
     by_room = [[m for m in sample if m.room == room] for room in sorted({m.room for m in sample})]
     ranked = [(i / len(mutants), m.room, m) for mutants in by_room for i, m in enumerate(mutants)]
     return [mutant for _, _, mutant in sorted(ranked, key=lambda r: r[:2])]
@@ -166,7 +166,7 @@ def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:
-    """Returns the first line that differs, before and after the change; None after it if the line was removed."""
+    """Returns the first line that differs, before and after the change. The latter is None if the line was removed."""
     before, after = ([(n, line) for n, line in enumerate(s.splitlines(), 1) if line.strip()] for s in (source, changed))
     line, old, new = next((number, old, new) for (number, old), (_, new) in zip(before, after) if old != new)
     return {'line': line, 'before': old.strip(), 'after': '' if len(after) < len(before) else new.strip()}

@@ -45,7 +45,7 @@ def equivalents() -> set[tuple[str, ...]]:
 
 
 def summary(records: list[dict[str, Any]], equivalents: set[tuple[str, ...]]) -> tuple[int, int, int, int]:
-    """Returns the numbers of mutants, of equivalent ones, and of those killed at first and now."""
+    """Returns the number of mutants, of equivalent mutants, and of mutants killed at first and now."""
     others = [record for record in records if key(record) not in equivalents]
     first, now = (sum(record[which] in KILLED for record in others) for which in ('first', 'outcome'))
     return len(records), len(records) - len(others), first, now

@@ -1,4 +1,4 @@
-"""Processes that train with the code of a checkout of this repository, for race.py."""
+"""The processes that race.py starts. Each trains with the code of one checkout of this repository."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Checkout:
     """A process that trains with the code of one checkout."""
 
     def __init__(self, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
-        """Starts the process, which ends with the stack."""
+        """Starts the process. It ends when the exit stack is closed."""
         self._folder = folder
         environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
         command = [sys.executable, '-P', str(HERE / 'child.py')]
@@ -31,7 +31,7 @@ class Checkout:
         stack.callback(self._input.close)
 
     def ask(self, **command: Any) -> dict[str, Any]:
-        """Returns the answer to one command. Raises SystemExit if the process ended without an answer."""
+        """Returns the answer to a command. Raises SystemExit if the process ended without an answer."""
         print(json.dumps(command), file=self._input, flush=True)
         answer = self._output.readline()
         if not answer:
@@ -40,7 +40,7 @@ class Checkout:
 
 
 def find(flag: str, folder: str) -> pathlib.Path:
-    """Returns the folder named by a flag. Raises BadInput if it is not a checkout."""
+    """Returns the folder that a flag names. Raises BadInput if the folder is not a checkout."""
     path = expand(flag, folder).resolve()
     is_checkout = bool(folder) and (path / 'nplm_jax').is_dir()
     require(is_checkout, flag, folder, 'must be a folder with a checkout of this repository')

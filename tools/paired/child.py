@@ -1,7 +1,7 @@
-"""Trains turn by turn for race.py, with the nplm_jax of the checkout in PYTHONPATH.
+"""Trains turn by turn for race.py, with the nplm_jax of the checkout that is in PYTHONPATH.
 
-Reads one JSON command per line and answers each with one line of JSON. Imports no other tool, so every checkout can run
-it.
+Reads one JSON command per line and answers each with one line of JSON. This module imports no other tool, so that every
+checkout can run it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
-Execute = Callable[[], np.ndarray]  # performs some updates in one execution; returns their mean NLLs, nats per word
+Execute = Callable[[], np.ndarray]  # performs some updates in one execution and returns their mean NLLs, nats per word
 
 
 def make_config(row: str, changes: dict[str, Any]) -> Any:
@@ -35,7 +35,7 @@ def make_config(row: str, changes: dict[str, Any]) -> Any:
 
 
 def make_data(config: Any, V: int, steps: int) -> dataset.Dataset:
-    """Returns words drawn by Zipf's law as a data set. An epoch has `steps` updates."""
+    """Returns a data set of words drawn according to Zipf's law. An epoch has `steps` updates."""
     share_V = 1 / np.arange(1, V + 1)
     num_train = steps * config.train.batch_size
     rng = np.random.default_rng(config.seed)
@@ -63,7 +63,7 @@ def make_execute(config: Any, V: int, steps: int) -> Execute:
 
 
 def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int) -> tuple[Execute, dict[str, Any]]:
-    """Creates an entry without earlier compiled programs. Returns its updates and the times of its start."""
+    """Creates an entry, without previously compiled programs. Returns its updates and the times of its start."""
     jax.clear_caches()
     config = make_config(row, {**changes, 'train.steps_per_execution': steps, 'train.epochs': EPOCHS})
     started, cpu_started = time.perf_counter(), time.process_time()
@@ -80,7 +80,7 @@ def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int
 
 
 def main() -> None:
-    """Executes commands until the input ends: `compile` an entry, or time a `turn` of one."""
+    """Executes commands until the input ends: `compile` an entry, or time a `turn` of an entry."""
     entries: dict[str, Execute] = {}
     for line in sys.stdin:
         command = json.loads(line)

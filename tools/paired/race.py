@@ -29,10 +29,10 @@ from tools.paired.checkouts import Checkout
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIDES = ('base', 'new')
-PAPER = ('mlp1', 'mlp9')  # rows to race in each precision; the last one also with each output.kind
+PAPER = ('mlp1', 'mlp9')  # rows to race in each precision; the last row also races with each output.kind
 OWN = ('default', 'one_minute')  # rows to race unchanged, with their own batch size
 KINDS = ('sampled', 'nce', 'two_level')
-LARGEST_DIFFERENCE = 1e-2  # maximum difference of losses between equivalent checkouts, nats per word
+LARGEST_DIFFERENCE = 1e-2  # maximum difference between the losses of equivalent checkouts, nats per word
 HEADER = [
     'row',
     'output',
@@ -63,7 +63,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the row and the changed keys of each contestant."""
+    """Yields each contestant's row and changed keys."""
     of_paper = [row for row in flags.rows if row in PAPER]
     batch = {'train.batch_size': flags.batch}
     for row, precision in itertools.product(of_paper, flags.precisions):
@@ -79,7 +79,7 @@ def order(i: int) -> tuple[str, ...]:
 
 
 def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Returns the times of one contestant on both sides. Raises SystemExit if their losses differ."""
+    """Returns the times of one contestant on both sides. Raises SystemExit if the losses of the sides differ."""
     output = ' '.join(value for key, value in changes.items() if key.startswith('output.'))
     name = f'{row} {output}'.strip()
     entry = dict(row=row, changes=changes, vocabulary=brown.VOCABULARY, steps=flags.steps)
@@ -107,10 +107,10 @@ def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns one line per contestant: medians over the rounds, and the median of the rounds' ratios.
+    """Returns one line per contestant, with medians over the rounds and the median of the rounds' ratios.
 
-    A start is the median time from the settings to the end of the first execution, minus the time of a later execution.
-    Other work on the machine affects CPU time less than wall time.
+    The time of a start is the median time from the settings to the end of the first execution, minus the time of a
+    later execution. Other work on the machine affects CPU time less than wall time.
     """
     lines = []
     for entry in measured['raced']:

@@ -1,4 +1,4 @@
-"""Serves the explorer to many visitors, with or without a concurrent training, and monitors both processes.
+"""Serves the explorer to many visitors, with or without a concurrent training run, and monitors both processes.
 
     python -m tools.soak.soak --minutes=60 --visitors=20        during a training that saves every few seconds
     python -m tools.soak.soak --minutes=10 --visitors=50 --no_training --output=tools/soak/results/load.json
@@ -6,7 +6,7 @@
 
 Requires Linux (for /proc) and pip install '.[explore]'. All processes run on this machine. Runs are saved in --workdir
 or a temporary folder. Before the measurement starts, the tool generates a text of 200,000 words and trains two models
-on it: a network (for two epochs) and a modified Kneser-Ney trigram. The explorer shows their mixture.
+on this text: a network (for two epochs) and a modified Kneser-Ney trigram. The explorer shows their mixture.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Measures and writes the results."""
-    from tools.soak import visitors  # noqa: F401, PLC0415 (fails before the trainings if a package is missing)
+    from tools.soak import visitors  # noqa: F401, PLC0415 (fails before training starts if a package is missing)
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(flags.workdir or temporary)
@@ -112,7 +112,7 @@ async def _run(
     seconds: float,
     num_visitors: int,
 ) -> tuple[list[dict[str, Any]], list[Any]]:
-    """Simulates visitors, and measures the processes in the meantime."""
+    """Simulates visitors, and measures the processes at the same time."""
     from tools.soak import visitors  # noqa: PLC0415 (needs the explorer's packages)
 
     answers: list[visitors.Answer] = []
@@ -135,7 +135,7 @@ async def _run(
 
 
 def _look(pid: int) -> dict[str, float]:
-    """Returns resident memory, open files, threads and processor seconds of a process."""
+    """Returns the resident memory, open files, threads and CPU time (in seconds) of a process."""
     times = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[11:13]
     status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
     files = len(os.listdir(f'/proc/{pid}/fd'))
@@ -158,7 +158,7 @@ def _saves(folder: pathlib.Path) -> list[int]:
 def _summary(
     folder: pathlib.Path, looks: list[dict[str, Any]], answers: list[Any], num_visitors: int, ends: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns medians over a tenth of the time at the start, in the middle and at the end, and all measurements."""
+    """Returns the medians over the first, middle and last tenth of the time, and all measurements."""
     size = max(len(looks) // 10, 1)
     middle = len(looks) // 2
     places = {'start': slice(0, size), 'middle': slice(middle, middle + size), 'end': slice(-size, None)}
@@ -196,7 +196,7 @@ def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
-    """Returns the requests per second, and the median and 99th percentile of their latency in ms, by kind."""
+    """Returns the requests per second and the median and 99th percentile of the latency in ms, by kind of request."""
     summary: dict[str, Any] = {'per_second': round(len(answers) / seconds, 2)}
     for kind in ('page', 'text', 'error'):
         times = [1000 * answer.seconds for answer in answers if answer.kind == kind]
@@ -214,7 +214,7 @@ def _write_text(path: pathlib.Path) -> list[str]:
 
 
 def _train(folder: pathlib.Path, name: str, *flags: str) -> None:
-    if (folder / name / 'results.json').exists():  # trained by an earlier measurement in this folder
+    if (folder / name / 'results.json').exists():  # an earlier measurement in this folder has trained the model
         return
     process = _start(folder, name, *flags, stderr=subprocess.PIPE)
     _, stderr = process.communicate()
@@ -238,7 +238,7 @@ def _wait_for(is_so: Any, seconds: float) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Ends a process with SIGINT. Returns its exit code and the time until it ended."""
+    """Ends a process with SIGINT. Returns its exit code, and the time until it ended."""
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)

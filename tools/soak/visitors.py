@@ -1,7 +1,7 @@
-"""Simulated visitors of the explorer: each opens the page, types texts, reads the answers and leaves.
+"""Simulated visitors to the explorer. Each opens the page, types texts, reads the answers and leaves.
 
-A visitor communicates like the script of the page. It requests the page, then opens a socket, on which it sends each
-text and waits for the next change of the page.
+A visitor communicates in the same way as the page's script. It requests the page and opens a socket. For each text, it
+sends the text on the socket and waits for the next change to the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUERY = re.compile(r"'client_id': '([^']+)'")
 _PATH = '/_nicegui_ws/socket.io'
 _TIMEOUT = 120.0  # seconds
 TEXTS_PER_PAGE = 6
-THINKING = 0.5, 2.0  # minimum and maximum seconds between an answer and the next text
+THINKING = 0.5, 2.0  # minimum and maximum time between an answer and the next text, in seconds
 
 
 class Answer(NamedTuple):
@@ -46,11 +46,11 @@ class Answer(NamedTuple):
 
 
 async def visit(address: str, number: int, words: Sequence[str], stop: float, answers: list[Answer]) -> None:
-    """Opens pages until `stop` on the monotonic clock, and appends the answers.
+    """Opens pages until the time `stop` on the monotonic clock, and appends the answers.
 
     Args:
         address: The address of the explorer.
-        number: The number of the visitor, used as its seed.
+        number: The number of the visitor, which is used as its random seed.
         words: The words that the visitor types.
         stop: The time at which the visitor leaves.
         answers: The list to which the answers are appended.
@@ -112,7 +112,7 @@ def _text(rng: random.Random, words: Sequence[str]) -> str:
 
 
 def _text_field(page: str) -> tuple[str, int, str]:
-    """Returns the client's id, and the number and the listener of the text field of a page."""
+    """Returns the client's id, and the number and the listener of the text field on a page."""
     elements, query = _ELEMENTS.search(page), _QUERY.search(page)
     if elements is None or query is None:
         raise ValueError('the page was not created by NiceGUI 3')

@@ -1,1 +1,1 @@
-"""Cheaper gradients: speed and perplexity."""
+"""The speed and perplexity of networks trained with cheaper gradients."""

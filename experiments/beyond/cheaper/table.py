@@ -1,4 +1,4 @@
-"""Prints the speed and the perplexity of the cheaper gradients, from the committed results.
+"""Prints the speed and perplexity of networks trained with cheaper gradients, from the committed results.
 
 python -m experiments.beyond.cheaper.table
 """

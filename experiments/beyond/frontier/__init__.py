@@ -1,1 +1,1 @@
-"""Test perplexity against minutes of training, and models that adapt."""
+"""Test perplexity as a function of training time, and models that adapt."""

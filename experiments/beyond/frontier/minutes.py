@@ -7,7 +7,8 @@
 
 The texts are 2,000, 4,000, 16,000 and 0.2 million words of Brown, all of Brown, and 5.8 million words of Brown,
 WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by hand is
-the best of several. There is none for 4,000 and 16,000 words. For 2,000 words, `--minutes` trains a 5-gram.
+the best of several. No network was chosen by hand for 4,000 and 16,000 words. For 2,000 words, `--minutes` trains a
+5-gram.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Text(NamedTuple):
     """A text.
 
     Attributes:
-        words: The approximate number of words of Brown; None for a text larger than Brown.
+        words: The approximate number of words taken from Brown, or None for a text larger than Brown.
         train: The approximate number of training words.
         minutes: The training time.
     """
@@ -67,7 +68,7 @@ BY_HAND: dict[tuple[str, int], tuple[int, int, presets.Preset]] = {
 
 
 def write_text(name: str, path: pathlib.Path) -> None:
-    """Writes a text unless the file exists."""
+    """Writes a text unless its file exists."""
     if path.exists():
         return
     parts = brown.texts()
@@ -84,7 +85,7 @@ def write_text(name: str, path: pathlib.Path) -> None:
 
 
 def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
-    """Returns the command-line words (config and flags) of each run of a text, by the names in KINDS."""
+    """Returns the command-line arguments (config and flags) of each run on a text, by the names in KINDS."""
     runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found

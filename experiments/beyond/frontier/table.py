@@ -1,4 +1,4 @@
-"""Prints test perplexity by training time on 2 cores, and the gain from adaptation, from the committed results.
+"""Prints the test perplexity by training time on 2 cores, and the gain from adaptation, from the committed results.
 
     python -m experiments.beyond.frontier.table [--summary | --seeds | --figure]
 
@@ -21,7 +21,7 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-ADAPTED = 'adapted', 'adapted_kn5'  # the second has the cache that mixes best with the 5-gram
+ADAPTED = 'adapted', 'adapted_kn5'  # the second uses the cache that mixes best with the 5-gram
 # Results folder -> file names, which are presets of configs/brown.py.
 OTHERS = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
 HEADER = [
@@ -57,7 +57,7 @@ class Point(NamedTuple):
 
     Attributes:
         name: The preset of configs/brown.py.
-        recorded: The content of results.json, with `processor_seconds` of all threads, including the evaluation.
+        recorded: The content of results.json. Its `processor_seconds` cover all threads and include the evaluation.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Point(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Wall time up to the end of training."""
+        """The wall time until the end of training."""
         return self.recorded['seconds']
 
     @property
@@ -85,7 +85,7 @@ def points() -> list[Point]:
 
 
 def rows(all_points: Iterable[Point]) -> list[list[Any]]:
-    """Returns one row per run. Calibrated networks are compared with the calibrated 5-gram on Brown."""
+    """Returns one row per run. On Brown, calibrated networks are compared with the calibrated 5-gram."""
     (reference,) = (point.test for point in all_points if point.name == KN5)
     references = {'-': reference, 'yes': results.read(RESULTS / 'calibration', KN5)['after']['test']}
     table = []
@@ -103,7 +103,7 @@ def rows(all_points: Iterable[Point]) -> list[list[Any]]:
 
 
 def frontier(sorted_points: list[Point]) -> list[Point]:
-    """Returns the Pareto front: the runs that no faster run beats."""
+    """Returns the Pareto front, that is, the runs that no faster run beats."""
     best: list[Point] = []
     for point in sorted_points:
         if not best or point.test < best[-1].test:
@@ -154,7 +154,7 @@ def summarize() -> str:
 
 
 def seeds() -> str:
-    """Returns the tables of the rows with several seeds and of the gains from smoothing and calibration."""
+    """Returns the tables of rows with several seeds, and of the gains from smoothing and calibration."""
     table = []
     for corpus, folder in {'brown': RESULTS, 'wikitext2': results.folder('wikitext2')}.items():
         for preset, numbers in FRONTIER[corpus].items():
@@ -181,7 +181,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns all tables or the summary; draws the figure if requested."""
+    """Returns all tables or the summary. Draws the figure if requested."""
     if flags.summary:
         return summarize()
     if flags.seeds:

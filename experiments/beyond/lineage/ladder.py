@@ -1,4 +1,4 @@
-"""The ladder from the network of 2003 to the Transformer; each rung changes one idea of its parent rung.
+"""The ladder from the network of 2003 to the Transformer. Each rung changes one idea in its parent rung.
 
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm             one rung
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm,wikitext2   on WikiText-2
@@ -28,14 +28,14 @@ from nplm_jax.utils.untrusted import read_json
 RESULTS = pathlib.Path(__file__).parent / 'results'  # CORPUS/RUNG-SEED.json
 UPDATES = RESULTS / 'updates.json'  # {corpus: {rung: updates}}
 BROWN, WIKITEXT_2 = CORPORA = 'brown', 'wikitext2'
-VALIDATIONS = 3  # validations of a rung; the result has the best parameters
+VALIDATIONS = 3  # number of validations of a rung; the result has the best parameters
 
 
 class Rung(NamedTuple):
-    """A row of the ladder.
+    """A rung of the ladder.
 
     Attributes:
-        parent: The rung to which the change applies; '' for the first rung and for the baseline.
+        parent: The rung to which the change applies, or '' for the first rung and the baseline.
         idea: A description of the change.
         keys: The changed values by flattened key.
     """
@@ -119,7 +119,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name.
 
     Raises:
-        BadInput: The rung does not exist, or its updates in five minutes have not been counted.
+        BadInput: The rung does not exist, or the number of updates that it makes in five minutes is unknown.
     """
     name, _, corpus = row.partition(',')
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
@@ -147,7 +147,7 @@ def row_of(name: str, corpus: str) -> str:
 
 
 def without_budget(name: str, corpus: str) -> ConfigDict:
-    """Returns the config of a rung trained for as long as a row of the paper's tables."""
+    """Returns the config of a rung that trains for as long as a row of the paper's tables."""
     by_articles = config_lib.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
     config = _apply(name, by_articles if corpus == WIKITEXT_2 else brown.get_config('large'))
     config.name = f'lineage-{corpus}-{name}'
@@ -155,7 +155,7 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
 
 
 def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
-    """Returns the keys whose values differ between a rung's config and a run recorded by `experiments.runs`.
+    """Returns the keys whose values differ between a rung's config and a run that `experiments.runs` recorded.
 
     When these runs were recorded, all components shared the defaults of the default config.
     """

@@ -55,7 +55,7 @@ def read(corpus: str) -> dict[str, Measured]:
 
 
 def gain(measured: dict[str, Measured], rung: str) -> float | None:
-    """Returns the relative reduction of the test perplexity from the parent rung, over their common seeds.
+    """Returns the relative reduction in test perplexity compared with the parent rung, over their common seeds.
 
     The result is None if they have no common seed.
     """
@@ -84,13 +84,13 @@ def rows(corpus: str) -> list[list[Any]]:
 
 
 def make() -> str:
-    """Returns the tables of the corpora with results."""
+    """Returns one table for each corpus with results."""
     found = {corpus: rows(corpus) for corpus in ladder.CORPORA}
     return '\n\n'.join(f'{corpus}:\n\n{markdown_table(HEADER, table)}' for corpus, table in found.items() if table)
 
 
 def draw() -> None:
-    """Draws each rung at its test perplexity, with a line from its parent."""
+    """Draws each rung at its test perplexity, with a line from its parent rung."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     measured = read(ladder.BROWN)

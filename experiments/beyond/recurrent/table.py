@@ -26,7 +26,7 @@ HEADER = ['model', 'm', 'h', 'epochs', 'train', 'valid', 'test', 'mixed: valid',
 
 
 def rows() -> list[list[Any]]:
-    """Returns count-based models, windows and recurrent networks. Raises BadInput for missing or wrong results."""
+    """Returns count-based, window and recurrent models. Raises BadInput if results are missing or of another run."""
     others = [_row(row, results.read(TABLE_1, row)) for row in reversed(OTHERS)]
     return [*others, *(_row(row, results.read(RESULTS, row)) for row in brown.RECURRENT)]
 

@@ -1,1 +1,1 @@
-"""Words, subwords and bytes as the tokens of a small model, at equal processor time."""
+"""A comparison of words, subwords and bytes as the tokens of a small model, at equal CPU time."""

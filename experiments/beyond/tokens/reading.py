@@ -1,4 +1,4 @@
-"""Measures how well the surprisals of this study's runs predict reading times, and writes results/reading_times.json.
+"""Measures how well this study's runs predict reading times, and writes results/reading_times.json.
 
     python -m experiments.beyond.tokens.reading --workdir=runs/tokens --data=naturalstories
 
@@ -31,7 +31,7 @@ from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, write_atomically
 
 OUTPUT = 'reading_times.json'
-RARE = 'words, unknown ones as <rare>'  # the same network without the spelling
+RARE = 'words, unknown ones as <rare>'  # the same network without the spelling model
 
 
 class Texts(NamedTuple):
@@ -41,7 +41,8 @@ class Texts(NamedTuple):
         tokens: The words of all stories, with punctuation split off as in the corpus.
         story_T: The story of each word.
         words_T: The original word of the stories to which each word belongs.
-        columns: Length, log frequency, and whether all parts of a word are in the vocabulary of the word network.
+        columns: The length, the log frequency, and whether all parts of a word are in the vocabulary of the word
+            network.
     """
 
     tokens: list[str]
@@ -51,7 +52,7 @@ class Texts(NamedTuple):
 
 
 def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
-    """Tokenizes the words of the stories like a user's text for a word network."""
+    """Tokenizes the words of the stories in the same way as a user's text for a word network."""
     measured = reading_times.columns_of(stories, loading.load(folder))
     cut = [tokens.split() for tokens in measured['tokens']]
     words_T = np.repeat(np.arange(len(cut)), list(map(len, cut)))
@@ -70,7 +71,7 @@ def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.
 
 
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
-    """Returns the perplexity and gains on the words known to the word network, and on all words."""
+    """Returns the perplexity and the gains, both on the words that the word network knows and on all words."""
     measured = {}
     for name, known_W in {'known': texts.columns['in_vocabulary'], 'all': np.ones(len(stories.words), bool)}.items():
         columns = {**texts.columns, 'in_vocabulary': known_W}
@@ -83,7 +84,7 @@ def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str
 
 
 def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts) -> dict[str, Any]:
-    """Returns the results of a run by system; a run over words has two systems."""
+    """Returns the results of a run by system. A run over words has two systems."""
     folder = workdir / 'runs' / run.name
     systems = {run.system: run.system == study.WORDS, **({RARE: False} if run.system == study.WORDS else {})}
     return {
@@ -93,7 +94,7 @@ def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts)
 
 
 def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
-    """Returns the gains by row, corpus, system and seed. The gains of each run are cached in its folder."""
+    """Returns the gains by row, corpus, system and seed. The gains of each run are cached in the run's folder."""
     stories = natural_stories.read(data_folder)
     measured: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     texts: dict[str, Texts] = {}

@@ -1,4 +1,4 @@
-"""Trains a network on words, subwords or bytes for as many updates as fit into a number of processor seconds.
+"""Trains a network on words, subwords or bytes for as many updates as fit into a given CPU time.
 
 python -m experiments.runs tokens                                                      all runs
 python -m experiments.beyond.tokens.study --run=one_minute-brown-words-1 --workdir=DIR --output=FILE.json   one run
@@ -42,8 +42,8 @@ from nplm_jax.utils.io import expand
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 SEEDS = (1, 2, 3)
-BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # preset of tied_lstm.py -> processor seconds of updates
-CHUNK = 20  # updates per call of the compiled program
+BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # preset of tied_lstm.py -> CPU time of the updates, in seconds
+CHUNK = 20  # number of updates per call of the compiled program
 WORDS = 'words'
 _PIECES = {'corpus.tokens': 'pieces'}
 SYSTEMS: dict[str, dict[str, Any]] = {  # differences from `make_config`
@@ -54,7 +54,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {  # differences from `make_config`
     'bpe_16384': {**_PIECES, 'corpus.pieces': 16384},
     'unigram_8192': {**_PIECES, 'corpus.pieces': 8192, 'corpus.piece_model': 'unigram'},
 }
-# (row, corpus) -> the updates of each system that fit into the budget, measured once for all seeds.
+# (row, corpus) -> the number of updates of each system that fit into the budget, measured once for all seeds.
 UPDATES: dict[tuple[str, str], tuple[int, ...]] = {
     ('one_minute', 'brown'): (2740, 3540, 4980, 3740, 2720, 3420),
     ('one_minute', 'wikitext2'): (2840, 3740, 4920, 3900, 2780, 3480),
@@ -98,11 +98,11 @@ def all_runs() -> list[Run]:
 
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
-    """Returns the config of a run: the network of its preset of experiments/tied_lstm.py, trained on these files."""
+    """Returns the config of a run: the network of a preset in experiments/tied_lstm.py, trained on these files."""
     c = config_lib.override(text.get_config(), {**tied_lstm.PRESETS[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
-    c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved only at the end
+    c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validate and save only at the end
     c.eval.words = 1000  # nothing depends on the validation
     c.corpus.lowercase = c.corpus.split_possessive = run.corpus == 'brown'
     c.corpus.paragraphs = 'blank_lines'
@@ -111,7 +111,7 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
 
 
 def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
-    """Returns a run of the given number of updates, over which its learning rate decays to zero.
+    """Returns a run with the given number of updates, over which the learning rate decays to zero.
 
     Each call of the program executes `train.steps_per_execution` updates, and the remainder of an epoch is skipped.
     The last epoch may be incomplete.
@@ -125,10 +125,10 @@ def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
 
 
 def time_updates(training: train_lib.Training) -> tuple[list[float], float, train_lib.Trained]:
-    """Trains to the end.
+    """Trains until the end.
 
     Returns:
-        The processor seconds of each chunk of updates, the processor seconds after the last chunk, and the result.
+        The CPU time of each chunk of updates and the CPU time after the last chunk, in seconds, and the result.
     """
     seconds: list[float] = []
     result: Any = None
@@ -147,7 +147,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
 
     Args:
         run: The run.
-        workdir: The folder of the texts and runs.
+        workdir: The folder that contains the texts and runs.
         num_updates: The number of updates, a multiple of CHUNK.
     """
     files = texts.write(run.corpus, workdir / 'texts')
@@ -169,7 +169,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
     test_seconds = time.process_time() - started
     sizes = {split: texts.size(file) for split, file in files.items()}
     trained_share = num_updates * settings.train.batch_size / len(data.train)  # passes over the training text
-    spent = statistics.fmean(seconds[1:]) * len(seconds)  # the first includes compilation
+    spent = statistics.fmean(seconds[1:]) * len(seconds)  # the first chunk includes compilation
     measured = {
         **dataclasses.asdict(run),
         'vocabulary': len(data.vocabulary),
@@ -198,13 +198,13 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
 
 
 def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed: float) -> dict[str, Any]:
-    """Returns log P of the test text, including the spellings of unknown words, and the number of these words.
+    """Returns log P of the test text, including the spellings of unknown words, and the number of unknown words.
 
     Args:
         settings: The settings of the run.
         folder: The folder of the run, which contains the spelling model.
         model: The network of the run.
-        closed: log P with the symbol <rare> for these words.
+        closed: log P of the text with the symbol <rare> in place of these words.
     """
     started = time.process_time()
     rare = spelling.read_rare_words(folder)
@@ -222,7 +222,7 @@ def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed
 
 
 def summarize(measured: dict[str, Any]) -> dict[str, float]:
-    """Returns the bits per byte of the test text, and its perplexity per word separated by whitespace."""
+    """Returns the bits per byte of the test text, and its perplexity per whitespace-separated word."""
     nats = -measured['log_p']
     return {
         'bits_per_byte': nats / math.log(2) / measured['bytes']['test'],
@@ -245,7 +245,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Trains and measures a run on one core. Memory and processor seconds refer to this process."""
+    """Trains and measures a run on one core. Memory and CPU time refer to this process."""
     os.sched_setaffinity(0, {flags.core})
     process.set_up_process()
     (run,) = (run for run in all_runs() if run.name == flags.run)

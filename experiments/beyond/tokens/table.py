@@ -22,7 +22,7 @@ CORPORA = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}
 
 
 def read(row: str, corpus: str) -> dict[str, list[dict[str, Any]]]:
-    """Returns the available results by system, one per seed; systems without results are skipped."""
+    """Returns the available results by system, one per seed. Systems without results are skipped."""
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in study.SEEDS:
         for system in study.SYSTEMS:
@@ -33,7 +33,7 @@ def read(row: str, corpus: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _mean(measured: list[dict[str, Any]], *keys: str) -> float:
-    """Returns the mean over seeds of a value."""
+    """Returns the mean of a value over the seeds."""
     values = measured
     for key in keys:
         values = [value[key] for value in values]
@@ -79,7 +79,7 @@ def make_tables() -> str:
 
 
 def make_reading_table() -> str:
-    """Returns one row per system, network and corpus; gains are in thousandths of a nat per word."""
+    """Returns one row per system, network and corpus. Gains are in thousandths of a nat per word."""
     header = ['corpus', 'row', 'tokens', 'seeds', 'gain, known words', '95%', 'of seeds', 'gain, all words', '95%']
     header += ['of seeds', 'perplexity of all words']
     lines = []
@@ -93,7 +93,7 @@ def make_reading_table() -> str:
 
 
 def _gain(seeds: list[dict[str, Any]], words: str) -> tuple[str, str, str]:
-    """Returns the gain of the log reading time, its interval over stories, and the range of the seeds."""
+    """Returns the gain for the log reading time, its interval over stories, and its range over seeds."""
     sums_S = np.mean([seed[words]['log']['sums'] for seed in seeds], axis=0)
     counts_S = np.array(seeds[0][words]['counts'])
     low, high = gains.interval(gains.mean_gain(sums_S, counts_S), len(counts_S))
@@ -132,7 +132,7 @@ def define(parser: entry.StudyParser) -> None:
 
 
 def show(flags: entry.Flags) -> str:
-    """Returns a table; draws the figure if requested."""
+    """Returns a table. Draws the figure if requested."""
     if flags.figure:
         draw()
     return make_reading_table() if flags.reading else make_tables()

@@ -1,4 +1,4 @@
-"""The texts of this study: Brown and WikiText-2 as UTF-8 files, one per split, which all systems read."""
+"""The texts of this study, Brown and WikiText-2, as UTF-8 files. There is one file per split, for all systems."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CORPORA = tuple(_CONFIGS)
 
 
 class Size(NamedTuple):
-    """The size of a file; whitespace separates words."""
+    """The size of a file. Words are separated by whitespace."""
 
     words: int
     bytes: int
 
 
 def write(corpus: str, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Writes the splits of a corpus as defined by its config, and returns the files. Existing files are kept.
+    """Writes the splits of a corpus as its config defines them, and returns the files. Existing files are kept.
 
     Args:
         corpus: One of CORPORA.
@@ -53,7 +53,7 @@ def write(corpus: str, folder: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def to_text(words: Iterable[str]) -> str:
-    r"""Joins words by spaces and paragraphs by blank lines. Unknown words of WikiText-2 are written as <unk>.
+    r"""Joins words with spaces and paragraphs with blank lines. Writes unknown words in WikiText-2 as <unk>.
 
     Examples:
         >>> to_text(['<text>', '<p>', 'a', 'dog', '<p>', '<rare>', '.'])

@@ -1,4 +1,4 @@
-"""Compares perplexities on the words of WikiText-2 with published perplexities, from the committed results.
+"""Compares the committed perplexities on the words of WikiText-2 with published perplexities.
 
     python -m experiments.beyond.wikitext2.table
 

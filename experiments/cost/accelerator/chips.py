@@ -1,4 +1,4 @@
-"""Chips and their topologies, for which XLA compiles without the hardware."""
+"""Chips and topologies for which XLA can compile without the hardware."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Topology:
 
     Attributes:
         chip: The name of the chip.
-        shape: The numbers of chips along the axes of a TPU's torus; the number of GPUs on one switch.
+        shape: The number of chips along each axis of a TPU's torus, or the number of GPUs on one switch.
     """
 
     chip: str
@@ -61,7 +61,7 @@ class Topology:
         return 'gpu' if self.is_gpu else 'tpu'
 
     def devices(self) -> list[Any]:
-        """Returns device descriptions for compilation; no program can run on them."""
+        """Returns descriptions of devices for compilation. No program can run on these devices."""
         set_environment()
         from jax.experimental import topologies  # noqa: PLC0415 (the tables need no JAX)
 
@@ -86,7 +86,7 @@ TOPOLOGIES = {
 
 
 def set_environment() -> None:
-    """Sets the environment that lets the compilers start without a chip; they read it when they are loaded.
+    """Sets the environment variables that let the compilers start without a chip. Compilers read them when loaded.
 
     Raises:
         ModuleNotFoundError: A compiler is not installed.
@@ -96,6 +96,6 @@ def set_environment() -> None:
     for package in ('libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'):
         metadata.version(package)
     os.environ |= {'TPU_SKIP_MDS_QUERY': '1', 'TPU_WORKER_HOSTNAMES': 'localhost', 'CUDA_VISIBLE_DEVICES': '-1'}
-    os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'  # no process uses a chip, so others may compile too
+    os.environ['ALLOW_MULTIPLE_LIBTPU_LOAD'] = '1'  # no process uses a chip, so several processes may compile
     os.environ['XLA_FLAGS'] = '--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false'
     jax.config.update('jax_platforms', 'cpu')

@@ -29,8 +29,8 @@ from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 WEAK = 5120  # words per update and device
-STRONG = 16 * WEAK  # words per update on all devices, if the batch does not grow with their number
-SCALED = 'mlp1', 'default', 'mlp10'  # the rows for every topology
+STRONG = 16 * WEAK  # words per update on all devices, if the batch does not grow with the number of devices
+SCALED = 'mlp1', 'default', 'mlp10'  # the rows that are compiled for every topology
 SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
 NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh
 EVALUATED = 'v5e-2x2', 'H100'  # the topologies for which the evaluation is compiled on one device
@@ -39,7 +39,7 @@ PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
 
 class Case(NamedTuple):
-    """A program to compile: a row on data x model devices of a topology. A batch of 0 stands for the evaluation."""
+    """A program to compile: a row on data x model devices of a topology. A batch of 0 means the evaluation."""
 
     row: str
     topology: str
@@ -49,15 +49,16 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The key of the case in the results of the topology."""
+        """The key of the case in the results for the topology."""
         return f'{self.row} {self.data}x{self.model} {self.batch_size or "evaluation"}'
 
 
 def cases() -> list[Case]:
     """Returns all cases, ordered by the position of their row, topology and mesh.
 
-    For topologies in SMALL, every row is compiled with the batch, the words, or both divided over the devices; for
-    NEWER chips, with both. For other topologies, the rows of SCALED are compiled with the batch or both divided.
+    For topologies in SMALL, every row is compiled with the batch, the words, or both divided over the devices. For
+    NEWER chips, every row is compiled with both divided. For other topologies, the rows in SCALED are compiled with the
+    batch or both divided.
     """
     ranked = []
     for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
@@ -66,7 +67,7 @@ def cases() -> list[Case]:
         both = 2 ** math.ceil(math.log2(n) / 2)
         shares: tuple[int, ...]
         if name in SMALL:
-            shares = n, both, 1  # devices that divide the batch
+            shares = n, both, 1  # number of devices that divide the batch
         elif name in NEWER:
             shares = (both,)
         else:
@@ -81,7 +82,7 @@ def cases() -> list[Case]:
 
 
 def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Compiles a case. Returns the statistics of its program, per update or for the evaluated words.
+    """Compiles a case. Returns the statistics of its program, either per update or for the evaluated words.
 
     Args:
         case: The case.
@@ -124,12 +125,12 @@ def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str
 def check(
     update: programs.Update, program: hlo.Program, sent: list[dict[str, Any]], data: int, model: int
 ) -> dict[str, Any]:
-    """Returns the numbers of forbidden operations and of collectives in a program.
+    """Returns the number of forbidden operations and the number of collectives in a program.
 
     Args:
         update: The traced update.
         program: The program.
-        sent: Its collectives, per update.
+        sent: The collectives of the program, per update.
         data: Devices that divide the batch.
         model: Devices that divide the words.
     """
@@ -146,7 +147,7 @@ def check(
 
 
 def at_most(update: programs.Update, data: int, model: int) -> int:
-    """Returns the maximum number of collectives of an update, one per array; XLA combines several into one.
+    """Returns the maximum number of collectives in an update, one per array. XLA may combine several into one.
 
     With dense gradients, the gradient of each parameter and the NLL are summed over the batch. Over the words, each
     block of examples reduces the largest score, the sum of E and the target's score, and the gradients of the output
@@ -166,7 +167,7 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
 
 
 def _is_over(num_words: int, array: hlo.Array) -> bool:
-    """Returns whether an array is a matrix with one dimension for the words, which may be padded."""
+    """Returns whether an array is a matrix in which one dimension, which may be padded, is the words."""
     return len(array.shape) > 1 and any(num_words <= size < num_words + 8 for size in array.shape)
 
 
@@ -183,7 +184,7 @@ def measure(flags: study.Flags) -> None:
             bar.set_description(f'{case.topology} {case.name}')
             entry = compile_case(case)
             jax.clear_caches()
-            entry |= of_module('experiments.cost.accelerator.compile')  # a file may have entries of several commits
+            entry |= of_module('experiments.cost.accelerator.compile')  # a file may have entries from several commits
             entry['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
             entry['versions'] = {**entry['versions'], **versions()}
             found = read(folder, case.topology)
@@ -199,13 +200,13 @@ def versions() -> dict[str, str]:
 
 
 def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
-    """Returns the results of a topology; an empty dictionary if there are none."""
+    """Returns the results for a topology, or an empty dictionary if there are none."""
     path = folder / f'{topology}.json'
     return results.load(path) if path.exists() else {}
 
 
 def show(flags: study.Flags) -> str:
-    """Returns one row for each program of the rows and topologies named by the flags."""
+    """Returns one table row for each program of the rows and topologies that the flags name."""
     found = [
         (name, entry) for name in flags.topologies for entry in read(flags.output, name).get('entries', {}).values()
     ]

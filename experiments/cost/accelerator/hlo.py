@@ -1,4 +1,4 @@
-"""Counts from the text of a compiled program: executions of instructions, and bytes sent between devices.
+"""Functions that count the executed instructions and the bytes sent between devices in a compiled program's text.
 
 The body of a loop is counted once per iteration (`known_trip_count`), unlike in XLA's own cost analysis.
 """
@@ -62,7 +62,7 @@ class Instruction:
 
 
 class Program:
-    """A compiled program: its computations, each a dictionary of instructions by name."""
+    """A compiled program, consisting of computations. Each is a dictionary of instructions by name."""
 
     def __init__(self, text: str) -> None:
         """Parses the text of a compiled program."""
@@ -96,7 +96,7 @@ class Program:
                 yield instruction, times
 
     def collectives(self) -> list[dict[str, Any]]:
-        """Returns the collectives: kind, number of executions, bytes of results per execution, and group size."""
+        """Returns the kind, number of executions, result bytes per execution, and group size of each collective."""
         found: dict[tuple[str, int, int], float] = collections.defaultdict(float)
         for instruction, times in self.sent():
             size = sum(array.bytes for array in _results(instruction))
@@ -114,7 +114,7 @@ class Program:
         return found
 
     def _trips(self, i: Instruction) -> int:
-        """Returns the number of iterations of a loop: as annotated, or from the constant in its condition."""
+        """Returns the number of iterations of a loop, from its annotation or from the constant in its condition."""
         if i.op != 'while':
             return 1
         if known := re.search(r'known_trip_count"?\s*[:=]\s*\{"?n"?\s*[:=]\s*"?(\d+)', i.rest):
@@ -159,7 +159,7 @@ def _results(i: Instruction) -> tuple[Array, ...]:
 
 
 def _group_size(rest: str) -> int:
-    """Returns the number of devices in a group that exchange data; 0 for all devices."""
+    """Returns the number of devices in a group that exchanges data, or 0 for all devices."""
     if found := re.search(r'replica_groups=\[(\d+),(\d+)\]', rest):
         return int(found[2])
     if found := re.search(r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', rest):

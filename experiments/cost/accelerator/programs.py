@@ -1,4 +1,4 @@
-"""The programs of a run for absent devices: the update and the evaluation as the package builds them."""
+"""The programs of a run, compiled for absent devices: the update and the evaluation, as the package builds them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = {
     'mogrifier': (brown, 'mogrifier'),
     'mlp9': (brown, 'mlp9'),
 }
-# An LSTM: `one_minute` as it was when its programs were compiled.
+# An LSTM: the preset `one_minute` at the time when its programs were compiled.
 CHANGES: dict[str, dict[str, Any]] = {
     'one_minute': {
         'model.family': 'lstm',
@@ -72,7 +72,7 @@ class Update:
 
 
 def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = None) -> tuple[Settings, int]:
-    """Returns the settings of a row for a chip, in bfloat16, and |V|; `sizes` are changed config values."""
+    """Returns the settings of a row for a chip, in bfloat16, and |V|. `sizes` contains changed config values."""
     config, name = ROWS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
@@ -117,7 +117,7 @@ def trace_update(
 
 
 def trace_evaluation(row: str, topology: Topology) -> Any:
-    """Traces the evaluation of EVALUATED words on one of the devices of a topology."""
+    """Traces the evaluation of EVALUATED words on a single device of a topology."""
     settings, num_words = settings_of(row, 1024)
     device = topology.devices()[0]
     put = SingleDeviceSharding(device)

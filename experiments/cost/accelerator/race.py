@@ -1,4 +1,4 @@
-"""Measures one GPU for 25 minutes, beginning with the most important rows, and writes each row immediately.
+"""Measures one GPU for 25 minutes, starting with the most important rows, and writes each row immediately.
 
     python -m experiments.cost.accelerator.race [--minutes=25]    measures the missing rows and prints the table
     python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
@@ -48,7 +48,7 @@ from nplm_jax.utils.errors import BadInput, first_line, require
 MODULE = 'experiments.cost.accelerator.race'
 HERE = pathlib.Path(__file__).parent
 RESULTS, REHEARSAL = HERE / 'results' / 'race', pathlib.Path('runs/race-rehearsal')
-ABOUT = 'about'  # a child that measures nothing
+ABOUT = 'about'  # a child process that measures nothing
 LIMIT = 240.0  # maximum seconds of a row
 QUICK = {'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}  # a rehearsal spends more time compiling than training
 HEADER = ['row', 'batch', 'words/s', 'range', 'Tflop/s', 'of peak', 'ratio', 'remark']
@@ -70,7 +70,7 @@ def measure_row(name: str, rehearse: bool) -> dict[str, Any]:
             return about() if name == ABOUT else ROWS[name](SMALL if rehearse else FULL)
     except (BadInput, ModuleNotFoundError):
         raise
-    except Exception as error:  # a failure in a compiler or library, which the user cannot fix: the race continues
+    except Exception as error:  # the user cannot fix a failure in a compiler or library, so the race continues
         raise BadInput(type(error).__name__, first_line(error)) from error
 
 
@@ -78,7 +78,7 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
     """Measures a row in a separate process, which isolates its memory and its failures.
 
     Returns:
-        The measurements; or `failed`, the reason of a failure.
+        The measurements, or `failed`, the reason for a failure.
 
     Raises:
         subprocess.TimeoutExpired: The row took longer than `seconds`.
@@ -106,30 +106,30 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
 
 
 def order(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
-    """Returns the rows to measure: the missing rows, then the failed rows, each in the given order."""
+    """Returns the rows to measure: first the missing rows and then the failed rows, each in the given order."""
     measured = read(folder)
     missing = [name for name in names if name not in measured]
     return missing + [name for name in names if 'failed' in measured.get(name, {})]
 
 
 def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns the measured rows of a device, beginning with the most important one."""
+    """Returns the measured rows of a device, starting with the most important row."""
     return {name: results.read(folder, name) for name in ROWS if (folder / f'{name}.json').exists()}
 
 
 def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str] = tuple(ROWS)) -> None:
-    """Measures rows until all of them are written or the time is over.
+    """Measures rows until all of them have been written or the time is up.
 
     Args:
         root: The folder of the devices' folders.
-        minutes: The time after which no row starts.
+        minutes: The time after which no further row is started.
         rehearse: Whether to measure all rows at a small size, on any device.
         names: The rows, most important first.
 
     Raises:
         BadInput: JAX does not start, or there is no accelerator and this is not a rehearsal.
     """
-    signals.raise_on_sigterm()  # otherwise a row would continue after the race
+    signals.raise_on_sigterm()  # otherwise, a row would continue after the race
     deadline = time.monotonic() + 60 * minutes
     try:
         facts = run_child(ABOUT, rehearse, LIMIT)
@@ -148,7 +148,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str
         try:
             measured = run_child(name, rehearse, min(left, LIMIT))
         except subprocess.TimeoutExpired:
-            if left < LIMIT:  # the time of the race is over, not that of the row
+            if left < LIMIT:  # the race is out of time, not the row
                 break
             measured = {'failed': f'took longer than {LIMIT:.0f} s'}
         row = {'row': name, 'seconds': round(time.monotonic() - started, 1), **measured, **facts}
@@ -211,7 +211,7 @@ def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the table of each device, or the list of rows if none was measured."""
+    """Returns the table of each device, or the list of rows if no row was measured."""
     root = root_of(flags)
     folders = sorted(path for path in root.glob('*') if path.is_dir())
     if flags.figure:
@@ -241,7 +241,7 @@ def main(flags: study.Flags) -> None:
     if flags.child:
         print(json.dumps(measure_row(flags.child, flags.rehearse)))
         return
-    if flags.quick:  # a new folder, which makes every row missing
+    if flags.quick:  # in a new folder, every row is missing
         with tempfile.TemporaryDirectory() as folder:
             race(pathlib.Path(folder), flags.minutes, flags.rehearse, flags.rows)
             (measured,) = map(read, pathlib.Path(folder).iterdir())

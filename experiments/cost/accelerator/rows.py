@@ -1,4 +1,4 @@
-"""The rows of the race: measurements on this process's device, at full size or at small size for a rehearsal.
+"""The rows of the race: measurements on this process's device, at full size or, for a rehearsal, at small size.
 
 Dims: V vocabulary, B batch, S updates per turn, R runs of a sweep.
 """
@@ -46,7 +46,7 @@ RIVALS = ('plain_jax', 'torch_compile')  # of experiments/cost/speed
 # Learning rates and decays of the sweep. The points of configs/brown.py differ in shapes, so vmap cannot combine them.
 POINTS = list(itertools.product((0.5, 1.0, 1.5, 2.0), (0.0, 1e-6, 1e-5, 1e-4)))
 QUARTERS = 4  # validations of an epoch
-EPOCHS = 1000  # a race trains for fewer, so the learning rate stays above zero
+EPOCHS = 1000  # a race trains for fewer epochs, so the learning rate stays above zero
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Size:
         vocabulary: V.
         samples: The number of words that a sampled loss draws.
         smaller: The divisor of a row's batch size.
-        words: The number of words in a turn, unless it would have fewer than `steps` updates.
+        words: The number of words in a turn, unless the turn would then have fewer than `steps` updates.
         steps: The minimum number of updates in a turn.
         rounds: The number of timed turns.
     """
@@ -70,7 +70,7 @@ class Size:
     rounds: int
 
     def batch(self, B: int) -> int:
-        """Returns the batch size of a row, at least the words of one stream."""
+        """Returns the batch size of a row, which is at least the number of words in one stream."""
         return max(B // self.smaller, 16)
 
     def updates(self, B: int) -> int:
@@ -99,7 +99,7 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
-    """Times the training steps of nplm-jax and of a rival alternately, on the same words and initial parameters."""
+    """Alternately times the training steps of nplm-jax and of a rival, on the same words and initial parameters."""
     process.set_up_process()  # rows then share the compiled program of nplm-jax's step
     problem.set_up()
     B = size.batch(batch)
@@ -110,7 +110,7 @@ def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
 
 
 def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
-    """Times the points of a sweep, trained together by vmap and one by one."""
+    """Times the points of a sweep, trained together with vmap and one by one."""
     process.set_up_process()
     B, quarter = size.batch(batch), dataclasses.replace(size, words=size.words // 4)
     scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of rates chosen for the config's batch size
@@ -140,7 +140,7 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
 
 
 def time_to_perplexity(network: str, batch: int, size: Size) -> dict[str, Any]:
-    """Trains until the paper's validation perplexity. The time includes reading the corpus and compilation.
+    """Trains until the paper's validation perplexity is reached. The time includes reading the corpus and compilation.
 
     A rehearsal trains on three sentences.
     """
@@ -228,7 +228,7 @@ def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: 
 
 
 def _make_rows() -> dict[str, Callable[[Size], dict[str, Any]]]:
-    """Returns the measurement functions by row name, beginning with the most important row."""
+    """Returns the measurement functions by row name, starting with the most important row."""
     three = ('mlp1', 'default', 'transformer')
     speeds = [(network, batch) for batch in (*BATCHES, LARGEST) for network in three]
     rivals = itertools.product(RIVALS, ('mlp1', 'mlp9'))

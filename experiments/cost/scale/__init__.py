@@ -1,1 +1,1 @@
-"""The cost of large texts: seconds, memory and disk for a million words and more."""
+"""The time, memory and disk space that texts of a million words and more require."""

@@ -3,12 +3,12 @@
     python -m experiments.cost.scale.generate 100_000_000 text.txt
 
 Words are numbered by rank. Each word depends on a random number of previous words, 0 to 4. Each context has a list of
-possible next words, drawn from the Zipf-Mandelbrot law P(rank > r) = (1 + r / q)^(1 - s) by a hash of the context and
-of the place in the list; the place follows a power law. N-grams therefore repeat as in natural text, and the number of
-types grows as T^(1/s), as in a Pitman-Yor process with discount 1/s. Documents have 512 words and are independent of
-each other. A shorter text is a prefix of a longer one.
+possible next words. The word at each place in the list is drawn from the Zipf-Mandelbrot law P(rank > r) = (1 + r /
+q)^(1 - s) by a hash of the context and the place; the place follows a power law. N-grams therefore repeat as in natural
+text, and the number of types grows as T^(1/s), as in a Pitman-Yor process with discount 1/s. Each document has 512
+words and is independent of the others. A shorter text is a prefix of a longer one.
 
-Dims: T words of a batch, S documents of a batch, W words of a document.
+Dims: T words in a batch, S documents in a batch, W words in a document.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ EXPONENT, OFFSET = 1.45, 8.0  # s and q
 PLACE_EXPONENT = 0.7  # P(place > k) = k^-0.7
 ORDER_WEIGHTS = (0.2, 0.35, 0.25, 0.13, 0.07)  # probabilities of contexts of 0 to 4 words
 _LETTERS = 26
-_MAX_LENGTH = 5  # maximum letters of a word
+_MAX_LENGTH = 5  # maximum number of letters in a word
 MAX_RANK = sum(_LETTERS**k for k in range(1, _MAX_LENGTH + 1)) - 1
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def ranks(num_words: int, seed: int = SEED) -> Iterator[np.ndarray]:
-    """Yields the ranks of the words in batches, in reading order. int32, T; the most frequent word has rank 0."""
+    """Yields the ranks of the words in batches, in reading order, int32, T. The most frequent word has rank 0."""
     batch = 0
     while num_words > 0:
         yield _batch(batch, seed)[:num_words]
@@ -74,11 +74,12 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def to_text(ranks_T: np.ndarray, in_lines: bool = True) -> bytes:
-    """Returns the words in letters: rank 0 is `a`, 25 `z`, 26 `aa`.
+    """Returns the words in letters: rank 0 is `a`, rank 25 is `z`, and rank 26 is `aa`.
 
     Args:
-        ranks_T: The ranks; their number is a multiple of DOCUMENT_WORDS, except at the end of the text.
-        in_lines: Whether to break lines and to separate paragraphs by a blank line; otherwise all is one line.
+        ranks_T: The ranks. The number of ranks is a multiple of DOCUMENT_WORDS, except at the end of the text.
+        in_lines: Whether to break lines and to separate paragraphs by a blank line. Otherwise, the text is a single
+            line.
     """
     letters_TxL = np.zeros((len(ranks_T), _MAX_LENGTH + 2), np.uint8)
     remaining = ranks_T.astype(np.int32) + 1  # bijective base 26, in which the digits are 1 to 26

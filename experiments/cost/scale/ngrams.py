@@ -1,4 +1,4 @@
-"""Compares nplm-jax and KenLM's lmplz on 5-grams of generated text: seconds, peak memory and disk space.
+"""Compares the time, peak memory and disk space that nplm-jax and KenLM's lmplz need for 5-grams of generated text.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
     python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
@@ -40,7 +40,7 @@ from nplm_jax.utils.errors import require
 
 ORDER = 5
 TEST_WORDS = 200_000
-MAX_RANK = 65_535  # words from this rank on are read as the rare word
+MAX_RANK = 65_535  # words with a higher or equal rank are read as the rare word
 REPEATS = 2  # runs of each estimate of fewer words than SLOW; the fastest counts
 SLOW = 50_000_000
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
@@ -79,7 +79,7 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
 
 
 def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
-    """Estimates, saves and loads the model, and scores the test words; runs in a separate process."""
+    """Estimates, saves and loads the model, and scores the test words. Runs in a separate process."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(
@@ -111,7 +111,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
 
 
 def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
-    """Runs a command. Returns its output, seconds, peak resident memory, and peak disk space."""
+    """Runs a command. Returns its output, time in seconds, peak resident memory, and peak disk space."""
     free, done = [shutil.disk_usage(folder).free], threading.Event()
 
     def watch() -> None:
@@ -132,7 +132,7 @@ def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
 
 
 def measure_ours(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
-    """Measures `estimate`; `seconds` includes the start of the process."""
+    """Measures `estimate`. The time includes the start of the process."""
     module = ['-m', 'experiments.cost.scale.ngrams', f'--folder={folder}', f'--words={words}']
     measured = measure([sys.executable, *module, f'--child={vocabulary_size}'], folder)
     child = json.loads(measured['output'])
@@ -154,7 +154,7 @@ def measure_lmplz(folder: pathlib.Path, kenlm: pathlib.Path, memory: str) -> dic
 
 
 def lmplz_perplexity(folder: pathlib.Path, kenlm: pathlib.Path) -> float:
-    """Returns the perplexity of the test words by KenLM's query, each word predicted once, without <s> and </s>."""
+    """Returns the perplexity of the test words according to KenLM's query, without <s> and </s>."""
     with (folder / 'test.txt').open() as text:
         query = [str(kenlm / 'query'), '-n', '-v', 'summary', str(folder / 'model.arpa')]
         output = subprocess.run(query, stdin=text, capture_output=True, text=True, check=True).stdout
@@ -163,7 +163,7 @@ def lmplz_perplexity(folder: pathlib.Path, kenlm: pathlib.Path) -> float:
 
 
 def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, memory: str) -> dict[str, Any]:
-    """Measures both programs alternately on one size of text."""
+    """Measures both programs alternately on a text of one size."""
     sizes = prepare(folder, words)
     ours, lmplz = [], []
     for _ in range(REPEATS if words < SLOW else 1):
@@ -181,7 +181,7 @@ def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, m
 
 
 def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the fastest run, with the seconds of all runs."""
+    """Returns the fastest run, with the times of all runs."""
     return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
 
 
@@ -199,7 +199,7 @@ def table(flags: study.Flags) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Parses comma-separated numbers above zero."""
+    """Parses comma-separated positive numbers."""
     return [int(study.positive(int)(number)) for number in text.split(',')]
 
 

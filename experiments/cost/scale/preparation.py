@@ -1,10 +1,10 @@
-"""Measures the tokenization of texts at the first and at the second start: seconds, memory and disk space.
+"""Measures the time, memory and disk space for tokenizing texts, at the first and at the second start.
 
     python -m experiments.cost.scale.preparation TEXT ... [--tokens=pieces] [--output=FILE.json]
     python -m experiments.cost.scale.preparation --quick                  a check: two starts on a small text
     python -m experiments.cost.scale.preparation [--tokens=pieces]        the table of the committed results
 
---tokens=pieces learns 8,000 subwords from the first 80% of the words; its results are in results/pieces.json.
+--tokens=pieces learns 8,000 subwords from the first 80% of the words. Its results are in results/pieces.json.
 
 Each start is a separate process. The cache is empty at the first start and filled at the second.
 """
@@ -44,7 +44,7 @@ FILES = {'words': 'preparation', 'pieces': 'pieces'}  # of results
 
 
 def start(path: str, tokens: str) -> dict[str, Any]:
-    """Tokenizes and encodes a text like a run; runs in a separate process. Times exclude the imports."""
+    """Tokenizes and encodes a text as a run does, in a separate process. The times exclude the imports."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     peaks: dict[int, int] = {}
     threading.Thread(target=_watch_helpers, args=(peaks,), daemon=True).start()
@@ -66,7 +66,7 @@ def start(path: str, tokens: str) -> dict[str, Any]:
 
 
 def _watch_helpers(peaks: dict[int, int]) -> None:
-    """Records the peak resident bytes of each helper process by its id, for the lifetime of this process.
+    """Records the peak resident memory of each helper process by process id, for the lifetime of this process.
 
     `resource.getrusage` also counts memory that a helper shared with its parent before it started.
     """
@@ -80,7 +80,7 @@ def _watch_helpers(peaks: dict[int, int]) -> None:
 
 
 def learn(path: str, tokens: str) -> dict[str, Any]:
-    """Only learns the tokens, with as many processes as `start`; runs in a separate process."""
+    """Only learns the tokens, with as many processes as `start`. Runs in a separate process."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     texts = [part.read for part in corpora.find_sources(settings.corpus)]
     begin = time.perf_counter()
@@ -89,7 +89,7 @@ def learn(path: str, tokens: str) -> dict[str, Any]:
 
 
 def measure(path: str, tokens: str) -> dict[str, Any]:
-    """Measures two starts on a text, and the time to learn its tokens."""
+    """Measures two starts on a text, and the time needed to learn its tokens."""
     starts = []
     with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
         for child in ('start', 'start', *(['learn'] if tokens == 'pieces' else [])):
@@ -115,7 +115,7 @@ def make_table(flags: study.Flags) -> str:
 
 
 def table(texts: Sequence[dict[str, Any]]) -> str:
-    """Returns one row per text; the peak memory is the sum over the main process and two helper processes."""
+    """Returns one row per text. The peak memory is the sum over the main process and two helper processes."""
     rows = []
     for measured in texts:
         first, second = measured['first'], measured['second']
@@ -129,7 +129,7 @@ def table(texts: Sequence[dict[str, Any]]) -> str:
 
 
 def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
-    """Returns one row per text in subwords; learning is part of the first start and also measured separately."""
+    """Returns one row per text in subwords. Learning is part of the first start, and is also measured separately."""
     rows = []
     for measured in texts:
         first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']

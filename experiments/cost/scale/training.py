@@ -1,12 +1,12 @@
-"""Speed and memory of training on a long text read from disk, compared with Brown on the device.
+"""Compares training on a long text that is read from disk with training on Brown on the device: speed and memory.
 
     python -m experiments.cost.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
     python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
 All contestants use |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In
-each round they train for the same number of updates, one after the other. Speeds are compared by the median of the
-rounds' ratios.
+each round, they train for the same number of updates, one after the other. Speeds are compared by the median ratio over
+the rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nplm_jax.utils.errors import NonFiniteError, require
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'training.json'
 _TEXT = {'corpus.name': 'text', 'corpus.tokens': 'whitespace'}
-CONTESTANTS = {  # name -> changes of the config
+CONTESTANTS = {  # name -> changes to the config
     'Brown, on the device': {},
     'Brown, from the disk': {'train.input': 'mapped'},
     'the text, from the disk': {'train.input': 'mapped', **_TEXT},
@@ -50,7 +50,7 @@ QUICK = {  # for --quick: the same text and network
 
 
 def make_settings(changes: Mapping[str, Any], path: str) -> Settings:
-    """Returns the settings of a contestant with these changed keys."""
+    """Returns the settings of a contestant with the given changed keys."""
     config = brown.get_config('large')
     changes = {'output.kind': 'nce', **changes}
     if changes.get('corpus.name') == 'text':
@@ -65,7 +65,7 @@ def memory() -> dict[str, int]:
 
 
 def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float, np.ndarray]:
-    """Trains some chunks. Returns the state, its update number, the words per second, and the last chunk's losses."""
+    """Trains some chunks. Returns the state, the update number, the words per second, and the last chunk's losses."""
     started, first = time.perf_counter(), step
     for _ in range(num_chunks):
         chunk = run.chunk(state, step)

@@ -1,1 +1,1 @@
-"""Speed of the components."""
+"""Studies of the speed of the components."""

@@ -1,4 +1,4 @@
-"""The peak speed of matrix products on this machine: the best repetition by JAX and, if it is installed, PyTorch."""
+"""The peak speed of matrix products on this machine: the fastest repetition in JAX and, if installed, PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 def flops_per_second(precisions: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
-    """Returns the floating-point operations per second of a square product, by precision and library."""
+    """Returns the floating-point operations per second in a square matrix product, by precision and library."""
     n = 2048 if jax.default_backend() == 'cpu' else 8192
     products = {'jax': _jax_product, **({'torch': _torch_product} if importlib.util.find_spec('torch') else {})}
     best = {precision: dict.fromkeys(products, 0.0) for precision in precisions}

@@ -1,7 +1,7 @@
-"""Contestants of the race. Each creates a function for one turn of training from a Problem and a precision.
+"""The contestants of the race. Given a Problem and a precision, each creates a function that trains for one turn.
 
 All contestants start from the same parameters, see the same words in the same order and make full updates: forward,
-backward, SGD with the regularizer R(theta), and dropout. Without dropout they return the same losses.
+backward, SGD with the regularizer R(theta), and dropout. Without dropout, they return the same losses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from experiments.cost.speed.problem import Problem, Turn
 
-MODULES = {  # contestant -> the module with a function of this name, imported when it races
+MODULES = {  # contestant -> the module with a function of this name, which is imported when the contestant races
     'ours': 'jax_contestants',
     'plain_jax': 'jax_contestants',
     'torch_eager': 'torch_contestants',

@@ -1,4 +1,4 @@
-"""Compares the time of exact evaluation with the time of a plain log-sum-exp of equally many scores.
+"""Compares the time of an exact evaluation with the time of a plain log-sum-exp over the same number of scores.
 
     python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
     python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured
@@ -50,7 +50,7 @@ def define(parser: study.StudyParser) -> None:
 
 @jax.jit
 def plain_nll(params: Params, features_K: Features, targets_KxB: jax.Array) -> jax.Array:
-    """Returns the NLL of the targets, K x B, from the features of K blocks of B words, with all scores of a block."""
+    """Returns the NLL of the targets, K x B, given the features of K blocks of B words, from all scores of a block."""
 
     def of_block(block: tuple[Features, jax.Array]) -> jax.Array:
         features, targets_B = block
@@ -78,7 +78,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
 
 
 def time_forms(network: Network, num_blocks: int, rounds: int) -> dict[str, float]:
-    """Returns the median seconds of a turn of each form."""
+    """Returns the median time of a turn in each form, in seconds."""
     rng, shape = np.random.default_rng(0), (num_blocks, SCORING_BATCH)
     params = network.init(jax.random.key(0), np.zeros(brown.VOCABULARY, np.float32))
     ids_T = rng.integers(0, brown.VOCABULARY, num_blocks * SCORING_BATCH).astype(np.int32)
@@ -93,7 +93,7 @@ def time_forms(network: Network, num_blocks: int, rounds: int) -> dict[str, floa
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns the table of the results."""
+    """Returns the results as a Markdown table."""
     rows = [
         [name, *(f'{row[form]:,.0f}' for form in ('plain', 'exact')), f'{row["exact"] / row["plain"]:.2f}']
         for name, row in measured['rows'].items()

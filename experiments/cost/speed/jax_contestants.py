@@ -33,7 +33,7 @@ Body = Callable[[Params, jax.Array, State, Any, Linear, Drop], tuple[dict[str, j
 
 
 def ours(problem: Problem, precision: str) -> Turn:
-    """Runs nplm_jax's `execute_steps`, like launch.py."""
+    """Runs nplm_jax's `execute_steps`, as launch.py does."""
     settings = _settings(problem, precision)
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
@@ -67,7 +67,7 @@ def _window(
 def _recurrent(
     params: Params, e_SxTxM: jax.Array, state: State, model: Any, linear: Linear, drop: Drop
 ) -> tuple[dict[str, jax.Array], State]:
-    """Scans over the words of an LSTM, or of a Mogrifier if the cell has rounds."""
+    """Scans over the words with an LSTM, or with a Mogrifier if the cell has rounds."""
     ((c_SxK, h_SxK),) = state
     cell = params['cell']
     rounds = getattr(model, 'round_names', ())  # an LSTM has none
@@ -98,7 +98,7 @@ def _recurrent(
 def _transformer(
     params: Params, e_SxTxM: jax.Array, state: State, model: Any, linear: Linear, drop: Drop
 ) -> tuple[dict[str, jax.Array], State]:
-    """Computes the layers with jax.nn.dot_product_attention over the words of the state and those of the batch."""
+    """Computes the layers with jax.nn.dot_product_attention over the words in the state and in the batch."""
     shared, (S, T, _) = (1,) if model.variational else (), e_SxTxM.shape
     seen_SxTxL, kept_S = model.visible(state['kept_S'], None, T)
     places_L = jnp.arange(-model.memory, T)
@@ -135,9 +135,9 @@ BODIES: dict[str, Body] = {  # by model.family
 
 
 def plain_jax(problem: Problem, precision: str) -> Turn:
-    """Implements the network in the most direct way: jax.grad of log_softmax over the B x V scores.
+    """Implements the network in the most direct way, with jax.grad of log_softmax over the B x V scores.
 
-    The updates of a turn are one scan. bfloat16 rounds the inputs of the matrix products.
+    The updates of a turn are a single scan. With bfloat16, the inputs of the matrix products are rounded.
     """
     settings = _settings(problem, precision)
     optimizer = _program(settings, problem).optimizer
@@ -197,6 +197,6 @@ def _settings(problem: Problem, precision: str) -> Settings:
 
 
 def _program(settings: Settings, problem: Problem) -> step.Program:
-    """Returns the program, whose epochs are the turns."""
+    """Returns the program. Its epochs are the turns."""
     network = network_from_settings(settings, problem.vocabulary_size)
     return make_program(settings, network, steps_per_epoch=problem.num_steps)

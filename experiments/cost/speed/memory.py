@@ -1,10 +1,10 @@
-"""Measures the peak memory of one contestant. race.py starts this program for each contestant.
+"""Measures the peak memory of a single contestant. race.py starts this program once for each contestant.
 
     python -m experiments.cost.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
     python -m experiments.cost.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300
 
-Prints one line of JSON, in bytes. `start` is the memory of the process before the contestant is created: the
-interpreter, its libraries and the problem's arrays. `peak` is the maximum during a turn after the first. On an
+Prints one line of JSON, in bytes. `start` is the memory of the process before the contestant is created, that is, of
+the interpreter, its libraries and the problem's arrays. `peak` is the maximum during a turn after the first. On an
 accelerator, `peak` is the accelerator memory that the library reports, and `start` is zero.
 """
 
@@ -42,7 +42,7 @@ def define(parser: study.StudyParser) -> None:
 def _memory(field: str) -> int:
     """Returns VmRSS (current) or VmHWM (peak so far) in bytes.
 
-    On systems other than Linux, returns ru_maxrss. On Linux, this may be the value of the parent process.
+    On systems other than Linux, returns ru_maxrss, which on Linux may be the value of the parent process.
     """
     if not _STATUS.exists():
         return provenance.peak_memory()

@@ -1,4 +1,4 @@
-"""The problem of the race: a network, its parameters and words, and the timing of turns.
+"""The problem of the race, which consists of a network, its parameters and words, and the timing of turns.
 
 Dims: V vocabulary, B batch, S updates per turn, T words of the stream.
 """
@@ -33,8 +33,8 @@ from nplm_jax.utils.errors import NonFiniteError
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
-PRECISIONS = ('float32', 'bfloat16')  # of the computations of every contestant
-Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32, S, nats per word
+PRECISIONS = ('float32', 'bfloat16')  # of every contestant's computations
+Turn = Callable[[], np.ndarray]  # makes S updates and returns their mean NLLs, float32, S, nats per word
 Name = TypeVar('Name', str, tuple[str, str])
 
 
@@ -59,15 +59,15 @@ LARGE = 'large'  # a network measured only by memory.py
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The starting point of every contestant; all arrays are NumPy arrays.
+    """The starting point of every contestant. All arrays are NumPy arrays.
 
     Attributes:
         settings: The settings of the network and its training.
         vocabulary_size: V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
-        positions_SxB: The positions of the words that each update predicts, int32, in the order of training; each turn
-            is an epoch.
+        positions_SxB: The positions of the words that each update predicts, int32, in training order. Each turn is an
+            epoch.
     """
 
     settings: Settings
@@ -93,19 +93,20 @@ class Problem:
 
     @property
     def num_streams(self) -> int:
-        """The number of streams in an update; B for a window."""
+        """The number of streams in an update, which is B for a window."""
         return self.network.layout.num_streams(self.settings.train.batch_size)
 
     def batch(self, positions: Any) -> Batch:
-        """Returns the examples of the given positions of one or more updates, stream by stream. Runs inside jit."""
+        """Returns the examples at the given positions in one or more updates, stream by stream. Runs inside jit."""
         layout = self.network.layout
         return make_batch(self.tokens_T, positions.reshape(-1, layout.bptt_length), layout.lookback)
 
     @property
     def flops_per_word(self) -> int:
-        """Floating-point operations of the products of an update: 2 forward and 4 backward per weight.
+        """The number of floating-point operations in the products of an update: 2 forward and 4 backward per weight.
 
-        C counts only if it is also the output matrix. The products of queries, keys and values are not counted.
+        C counts only if it is also the output matrix. The products of queries, keys and values in attention are not
+        counted.
         """
         is_tied = EMBEDDING in self.network.body.widths
         multiplied = {name: value for name, value in self.params.items() if name != EMBEDDING or is_tied}
@@ -120,14 +121,14 @@ def set_up() -> None:
 
 
 def large() -> ConfigDict:
-    """Returns MLP9 with 300 hidden units, for a vocabulary whose arrays take nearly all memory."""
+    """Returns MLP9 with 300 hidden units, for a vocabulary whose arrays take nearly all of the memory."""
     config = brown.get_config('mlp9')
     config.model.h = 300
     return config
 
 
 def without_dropout(config: ConfigDict) -> ConfigDict:
-    """Returns a copy of a config without dropout, with which all contestants have the same losses."""
+    """Returns a copy of a config without dropout. All contestants then have the same losses."""
     rates = [key for key in flatten(config) if key.startswith('model.') and key.endswith('dropout')]
     return config_lib.override(config, dict.fromkeys(rates, 0.0))
 
@@ -151,23 +152,23 @@ def make_settings(config: ConfigDict, B: int, turns: int, block_size: int = 0) -
 
 
 def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_size: int = 0) -> Problem:
-    """Draws words according to Zipf's law, so frequent words repeat within a batch as in a text.
+    """Draws words according to Zipf's law, so that frequent words repeat within a batch, as they do in a text.
 
     Args:
-        config: The config of the network and its training. For a smaller batch than in the config, the learning rate is
-            reduced in proportion.
-        V: The number of words of the vocabulary.
-        B: The number of words per update; a multiple of `model.bptt_length`, if the network has one.
+        config: The config of the network and its training. If B is smaller than the batch size in the config, the
+            learning rate is reduced in proportion.
+        V: The number of words in the vocabulary.
+        B: The number of words per update, which must be a multiple of `model.bptt_length` if the network has this key.
         S: The number of updates in a turn.
-        turns: The number of turns; each counts as an epoch.
-        block_size: The number of examples whose scores `ours` holds at once; 0 for the value of the config.
+        turns: The number of turns. Each turn counts as an epoch.
+        block_size: The number of examples whose scores `ours` holds at once, or 0 for the value in the config.
     """
     settings = make_settings(config, B, turns, block_size)
     share_V = 1 / np.arange(1, V + 1)
     share_V /= share_V.sum()
     tokens_T = np.random.default_rng(settings.seed).choice(V, S * B, p=share_V).astype(np.int32)
     bias_V = np.log(share_V).astype(np.float32) if settings.train.unigram_bias else None
-    with jax.default_device(jax.devices('cpu')[0]):  # keeps this out of the peak memory of an accelerator
+    with jax.default_device(jax.devices('cpu')[0]):  # excludes these arrays from the peak memory of an accelerator
         network = network_from_settings(settings, V)
         params = jax.tree.map(np.asarray, network.init(jax.random.key(settings.seed), bias_V))
         positions_T = np.asarray(network.layout.epoch_positions(settings.seed, 0, Span(0, S * B), B))
@@ -175,10 +176,10 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
 
 
 def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:
-    """Times contestants alternately, in reverse order in every second round.
+    """Times contestants alternately. In every second round, the order is reversed.
 
     Args:
-        turns: One turn of each contestant, by name. Each runs once before timing, for compilation.
+        turns: One turn of each contestant, by name. Each turn runs once before timing, so that it is compiled.
         rounds: The number of timed turns of each contestant.
 
     Returns:
@@ -199,7 +200,7 @@ def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
     """Checks that all contestants have the same losses in a turn without dropout.
 
     Args:
-        turns: The turns by name and precision; each is the first turn of its contestant.
+        turns: The turns by name and precision. Each is the first turn of its contestant.
 
     Raises:
         NonFiniteError: The losses of a contestant differ from the losses of the first contestant.
@@ -215,18 +216,18 @@ def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
 
 
 def recorded(flags: study.Flags) -> dict[str, Any]:
-    """Returns the content of the file of --output. Raises BadInput if the file is missing or damaged."""
+    """Returns the content of the --output file. Raises BadInput if the file is missing or damaged."""
     return results.read(flags.output.parent, flags.output.stem)
 
 
 def commands(
     measure: Callable[[study.Flags], Iterable[dict[str, Any]]], make_table: Callable[[dict[str, Any]], str]
 ) -> tuple[Callable[[study.Flags], None], Callable[[study.Flags], str]]:
-    """Returns the arguments `measure` and `show` of `study.run` for a study whose results are the file of --output.
+    """Returns the arguments `measure` and `show` of `study.run` for a study whose results are in the --output file.
 
     Args:
-        measure: Yields the content of the file after each row.
-        make_table: Returns the table for the content of the file.
+        measure: A function that yields the content of the file after each row.
+        make_table: A function that returns the table for the content of the file.
     """
 
     def main(flags: study.Flags) -> None:

@@ -1,4 +1,4 @@
-r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and a comparison with KenLM's `query`.
+r"""Compares the speed of n-gram queries with `nplm_jax.kenlm`, by line and by word, and with KenLM's `query`.
 
     lmplz -o 5 < train.txt > big.arpa               by KenLM, on WikiText-2 and Brown: 386 MB
     nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
@@ -11,7 +11,7 @@ r"""Speed of n-gram queries by `nplm_jax.kenlm`, in lines and word by word, and 
 Both packages read the same ARPA file, one after the other in each round. Each model is loaded in a separate process.
 The loading time of `query` is measured without a text, because it varies by more than the time needed to score a text.
 The packed model is created by `nplm import` and `nplm pack`, and unpacked into the cache before timing. All times are
-processor times.
+CPU times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
-FEW = 50_000  # words scored one by one
+FEW = 50_000  # number of words scored one by one
 LOAD = """
 import re, sys, time
 from nplm_jax import kenlm
@@ -71,7 +71,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 class Load(NamedTuple):
-    """The processor seconds of loading a model, and the peak memory of the process in MB."""
+    """The CPU time of loading a model, in seconds, and the peak memory of the process in MB."""
 
     seconds: float
     megabytes: float
@@ -101,7 +101,7 @@ def load(path: pathlib.Path) -> Load:
 
 
 def lines_of(text: bytes) -> list[str]:
-    """Returns the lines as KenLM reads them: other line breaks of Unicode are within a line."""
+    """Returns the lines as KenLM reads them: Unicode's other line breaks do not end a line."""
     return text.decode().removesuffix('\n').split('\n')
 
 
@@ -117,13 +117,13 @@ def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
 
 
 def between_lines_and_words(model: kenlm.Model, lines: list[str]) -> float:
-    """Returns the largest difference of log10 P between `score_lines` and `full_scores`."""
+    """Returns the largest difference in log10 P between `score_lines` and `full_scores`."""
     together = np.concatenate([line.log10_p_T for line in model.score_lines(lines)])
     return float(np.abs(together - [p for line in lines for p, *_ in model.full_scores(line)]).max())
 
 
 def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, text: bytes) -> dict[str, Any]:
-    """Returns the largest differences of log10 P and of n-gram lengths from the output of `query`."""
+    """Returns the largest differences in log10 P and in n-gram length from the output of `query`."""
     printed = subprocess.run([program, '-v', 'word', arpa], input=text, capture_output=True, check=True).stdout
     found = re.findall(rb'=\d+ (\d+) (-?[\d.e+-]+)\t', printed)
     lengths, log10_p = np.array([int(length) for length, _ in found]), np.array([float(p) for _, p in found])
@@ -139,7 +139,7 @@ def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, t
 
 
 def timed(call: Callable[[], int]) -> float:
-    """Returns the words per processor second of a call that returns its number of words."""
+    """Returns the words per second of CPU time of a call that returns the number of words."""
     before = time.process_time()
     return call() / (time.process_time() - before)
 
@@ -178,7 +178,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
 def measure_files(
     flags: study.Flags, folder: pathlib.Path, arpa: pathlib.Path, text_file: pathlib.Path, program: pathlib.Path | None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the results of a model and a text, and of the --also files; without KenLM's `query`, only of nplm-jax."""
+    """Yields the results for a model and a text, and for the --also files. Without `query`, measures only nplm-jax."""
     text = text_file.read_bytes()
     try:
         lines = lines_of(text)
@@ -226,7 +226,7 @@ def measure_files(
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns the tables: medians over the rounds, and medians of the ratios within a round."""
+    """Returns the tables, with medians over the rounds and the median ratio within a round."""
     rates, loads, differ = measured['words_per_second'], measured['loads'], measured['differences']
 
     def ratio(one: list[float], other: list[float]) -> str:

@@ -56,7 +56,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def entered(named: Sequence[str] | None) -> list[str]:
-    """Returns the contestants: the named ones, or else all installed ones.
+    """Returns the contestants that are named, or all installed contestants if none are named.
 
     Raises:
         ModuleNotFoundError: A named contestant is not installed.
@@ -75,7 +75,7 @@ def race_row(
 ) -> dict[str, Any]:
     """Races contestants on one network. Returns the words per second of each turn, and the peak memory unless known.
 
-    With --quick there is no dropout, the losses are compared, and no memory is measured.
+    With --quick, dropout is disabled, the losses are compared, and memory is not measured.
     """
     make_config, V = problem.ROWS[row]
     config, B, S = make_config(), flags.batch, flags.steps
@@ -101,7 +101,7 @@ def race_row(
 
 
 def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
-    """Returns the bytes that memory.py measures in a new process."""
+    """Returns the number of bytes that memory.py measures in a new process."""
     which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={flags.batch}']
     which.append(f'--block_size={flags.block_size}')
     command = [sys.executable, '-m', 'experiments.cost.speed.memory', *which]
@@ -112,7 +112,7 @@ def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict
 
 
 def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
-    """Returns the results of an earlier race. Raises BadInput if a contestant was not part of it."""
+    """Returns the results of an earlier race. Raises BadInput if that race lacks one of the contestants."""
     try:
         raced = next(r['raced'] for r in problem.recorded(flags)['rows'] if r['row'] == row)
         return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
@@ -124,7 +124,7 @@ def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> d
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns one line per row, contestant and precision: medians over the rounds, and the median of their ratios."""
+    """Returns one line per row, contestant and precision, with medians over the rounds and the median ratio."""
     lines = []
     for row in measured['rows']:
         # In reverse order, so the first contestant of each precision remains in the dictionary.

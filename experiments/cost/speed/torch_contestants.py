@@ -1,4 +1,4 @@
-"""A plain PyTorch training step, eager and compiled, in float32 and bfloat16 (autocast); on CUDA if available.
+"""A plain PyTorch training step, eager and compiled, in float32 and bfloat16 (autocast). Uses CUDA if available.
 
 Dims: V vocabulary, B batch, S streams (of one word for a window), T words per stream, L words read per stream, D inputs
 of a layer, K units, G = 4K size of the gates i, f, g, o, H heads, R words of the Transformer's state.
@@ -28,7 +28,7 @@ State = Any  # of the streams: a tuple of tensors; None at the start of a turn
 
 
 class Network(torch.nn.Module):
-    """The scores y = b + output matrices times features of a body. [U W] is one matrix, which is faster than two."""
+    """The scores y = b + output matrices times features. [U W] is a single matrix, which is faster than two."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """Copies the parameters.
@@ -78,7 +78,7 @@ class Window(Network):
 
 
 class Lstm(Network):
-    """torch.nn.LSTM, in float32 unless `HAS_BFLOAT16_LSTM`. Its second bias stays zero: nplm_jax has only one."""
+    """torch.nn.LSTM, in float32 unless `HAS_BFLOAT16_LSTM`. Its second bias stays zero, as nplm_jax has only one."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """See `Network`."""
@@ -130,7 +130,7 @@ class Mogrifier(Network):
 
 
 class Transformer(Network):
-    """Layers of F.scaled_dot_product_attention; the state is the keys and values of the R previous words."""
+    """Layers of F.scaled_dot_product_attention. The state consists of the keys and values of the R previous words."""
 
     def __init__(self, params: Params, model: Any) -> None:
         """See `Network`."""
@@ -202,7 +202,7 @@ def torch_eager(problem: Problem, precision: str) -> Turn:
 
 
 def torch_compile(problem: Problem, precision: str) -> Turn:
-    """Compiles the forward pass, loss and backward pass with torch.compile; the optimizer is PyTorch's fused kernel."""
+    """Compiles the forward pass, loss and backward pass with torch.compile. The optimizer is a fused PyTorch kernel."""
     return _turn_of(problem, precision, compiled=True)
 
 
@@ -275,10 +275,10 @@ def _optimizer_step(network: Network, rule: ScheduledRule, total_steps: int) -> 
 
 
 class RowMoments(torch.optim.Optimizer):
-    """Divides each row of a table by the root of a second moment of the row; see `scale_by_row_moment`."""
+    """Divides each row of a table by the root of the row's second moment. See `scale_by_row_moment`."""
 
     def __init__(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Creates the optimizer of groups with `lr` and the decoupled `weight_decay`."""
+        """Creates the optimizer for groups with `lr` and the decoupled `weight_decay`."""
         super().__init__(groups, {'b2': 0.999, 'eps': 1e-8})
         self.count = 0
 

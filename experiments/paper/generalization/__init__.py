@@ -1,1 +1,1 @@
-"""An isolated test of the paper's claim on a grammar with known entropy."""
+"""An isolated test of the paper's claim, using a grammar with known entropy."""

@@ -17,7 +17,7 @@ START, END = 'start', 'end'
 
 
 class Arc(NamedTuple):
-    """A transition: its probability, the words from which it emits one, and its target state."""
+    """A transition: its probability, the words of which it emits one, and its target state."""
 
     probability: float
     words: tuple[str, ...]
@@ -26,7 +26,7 @@ class Arc(NamedTuple):
 
 Grammar = Mapping[str, tuple[Arc, ...]]
 
-OPTIONAL = 0.5  # probability that a noun has an adjective and a verb has an adverb
+OPTIONAL = 0.5  # probability that a noun has an adjective, and that a verb has an adverb
 SHARED = 0.2  # probability of a verb that all kinds of nouns share
 NOUNS = (  # the kinds of nouns
     'cat dog horse rabbit goat hamster badger',
@@ -76,7 +76,7 @@ def cats_and_dogs() -> Grammar:
     """Returns the grammar of sentences like "some small cats are slowly walking near the dark bedroom .".
 
     A sentence is: determiner (adjective) noun auxiliary (adverb) verb preposition determiner (adjective) place and a
-    full stop. The noun agrees with the auxiliary, and verb and place are of the noun's kind.
+    full stop. The noun agrees with the auxiliary, and the verb and the place belong to the noun's kind.
     """
     kinds = range(len(NOUNS))
     states = {START: [(1 / 2, DETERMINERS[number], f'noun {number}') for number in DETERMINERS]}
@@ -112,7 +112,7 @@ def vocabulary(grammar: Grammar) -> tuple[str, ...]:
 def entropy_and_length(grammar: Grammar) -> tuple[float, float]:
     """Returns the entropy of a sentence, nats, and its expected number of words.
 
-    A sentence has one derivation, so its entropy is the entropy of its derivation.
+    A sentence has only one derivation, so the entropy of a sentence is the entropy of its derivation.
     """
 
     @functools.cache
@@ -127,13 +127,13 @@ def entropy_and_length(grammar: Grammar) -> tuple[float, float]:
 
 
 def floor(grammar: Grammar) -> float:
-    """Returns exp(entropy of a sentence / its expected words), the lowest possible perplexity on infinite text."""
+    """Returns exp(entropy of a sentence / its expected length), the lowest possible perplexity on infinite text."""
     nats, words = entropy_and_length(grammar)
     return math.exp(nats / words)
 
 
 def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
-    """Returns the first words of an infinite text of independent sentences; the text depends only on the seed."""
+    """Returns the first words of an infinite text of independent sentences. The text depends only on the seed."""
     rng, state = random.Random(seed), START
     words: list[str] = []
     while len(words) < num_words:
@@ -144,16 +144,16 @@ def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
 
 
 def log_probabilities(grammar: Grammar, words: Iterable[str]) -> list[float]:
-    """Returns log P of each word given all previous words under the grammar, nats.
+    """Returns log P under the grammar for each word given all previous words, nats.
 
     Args:
         grammar: The grammar.
         words: A text whose first word begins a sentence.
 
     Raises:
-        ValueError: The grammar does not allow a word at its position.
+        ValueError: The grammar does not allow one of the words at its position.
     """
-    log_p, states = [], {START: 1.0}  # states: the probability of each state that the sentence may be in
+    log_p, states = [], {START: 1.0}  # states: the probability of each state in which the sentence may be
     for word in words:
         after: dict[str, float] = collections.defaultdict(float)
         for state, p in states.items():

@@ -5,7 +5,7 @@
     python -m experiments.paper.generalization.study --counts   prints the table of the count-based models
     python -m experiments.paper.generalization.study --figure   draws generalization.png from the committed results
 
---sizes 100 1000 measures only these training sizes; --output=FOLDER sets another results folder.
+--sizes 100 1000 measures only these training sizes. --output=FOLDER sets another results folder.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ def _counts(family: str, n: int, **keys: float) -> Settings:
     return _settings(changes | {f'model.{key}': value for key, value in keys.items()})
 
 
-COUNTS = (  # estimated at every size; the table shows the best model of each kind by validation perplexity
+COUNTS = (  # estimated at every size; the table shows the model of each kind with the best validation perplexity
     *(_counts('add_delta', n, delta=d) for n in (2, 3) for d in (0.01, 0.1)),
     _counts('interpolated', 3),
     *(_counts('modified_kneser_ney', n) for n in (2, 3, 4, 5, 8)),
     *(_counts('classes', n, classes=c) for n in (3, 5) for c in (10, 30, 50, 100)),
 )
-UPDATES = (1000, 10_000)  # minimum and maximum for a network; early stopping may end training sooner
+UPDATES = (1000, 10_000)  # minimum and maximum for a network, although early stopping may end training sooner
 NETWORKS = {'nplm': {'model.n': 8, 'model.m': 16, 'model.h': 60}, 'rnn': {'model.m': 16, 'model.h': 100}}
 KINDS = {'word n-gram': 'blue', 'class n-gram': 'green', 'nplm': 'red', 'rnn': 'orange'}  # name -> colour
 
 
 def recipe(family: str, words: int) -> Settings:
-    """Returns the settings of a network for a number of training words: an update per two words, within UPDATES."""
+    """Returns a network's settings for a number of training words: one update for every two words, within UPDATES."""
     batch_size = 32 if words < 3000 else 128 if words < 300_000 else 256
     updates = min(max(words // 2, UPDATES[0]), UPDATES[1])
     return _settings(
@@ -92,7 +92,7 @@ def recipe(family: str, words: int) -> Settings:
 
 
 def make_data(words: int) -> dataset.Dataset:
-    """Returns the first words of the training text, and validation and test texts that are the same at every size."""
+    """Returns the first words of the training text, and the validation and test texts, which do not depend on size."""
     language = grammar.cats_and_dogs()
     words_V = grammar.vocabulary(language)
     vocabulary = Vocabulary((RARE, *words_V), (0,) * (1 + len(words_V)))
@@ -104,10 +104,10 @@ def make_data(words: int) -> dataset.Dataset:
 
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
-    """Fits a model. Returns the model (for a network, the best by validation) and statistics of its training."""
+    """Fits a model. Returns the model (of a network, the best on validation) and statistics of its training."""
     if not is_neural(settings.model.name):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate the discounts
+            warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few for estimating the discounts
             return estimation.estimate(settings, data, pathlib.Path(folder)), {}
     run = prepare_run(settings, data)
     params, _, progress = train_lib.fit(train_lib.train(run, None, Reporter()))
@@ -142,7 +142,7 @@ def measure(words: int) -> dict[str, Any]:
 
 
 def read(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the results of every size. Raises BadInput with the name of the file if a size was not measured."""
+    """Returns the results for every size. Raises BadInput with the name of the file if a size was not measured."""
     return [results.read(folder, str(words)) for words in SIZES]
 
 
@@ -159,12 +159,12 @@ def kind_of(name: str) -> str:
 
 
 def excess(measured: dict[str, Any], kind: str) -> float:
-    """Returns the excess of the best perplexity of a kind over the floor, as a fraction: 0.03 is 3%."""
+    """Returns how far the best perplexity of a kind is above the floor, as a fraction: 0.03 is 3%."""
     return measured['models'][best(measured, kind)]['test'] / measured['floor_of_test_words'] - 1
 
 
 def make_table(sizes: list[dict[str, Any]]) -> str:
-    """Returns one line per size: the best test perplexity of each kind, and its excess over the floor."""
+    """Returns one line per size: the best test perplexity of each kind, and how far it is above the floor."""
     which = ['which word n-gram', 'which class n-gram']
     header, lines = ['training words', *(cell for kind in KINDS for cell in (kind, 'over')), *which], []
     for measured in sizes:
@@ -181,7 +181,7 @@ def make_counts_table(sizes: list[dict[str, Any]]) -> str:
 
 
 def claim_holds(measured: dict[str, Any]) -> bool:
-    """Returns whether the network is within 3% of the floor and every kind of n-gram more than 25% above it."""
+    """Returns whether the network is within 3% of the floor while every kind of n-gram is more than 25% above it."""
     return excess(measured, 'nplm') <= 0.03 and all(
         excess(measured, kind) > 0.25 for kind in ('word n-gram', 'class n-gram')
     )
@@ -240,7 +240,7 @@ def main(flags: study.Flags) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table; draws the figure if requested."""
+    """Returns a table. Draws the figure if requested."""
     sizes = read(flags.output)
     if flags.figure:
         draw(sizes, flags.output.parent / 'generalization.png')

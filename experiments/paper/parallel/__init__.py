@@ -1,1 +1,1 @@
-"""The cost of training on several devices: section 3."""
+"""The cost of training on several devices (section 3)."""

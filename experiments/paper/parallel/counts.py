@@ -1,4 +1,4 @@
-"""Formulas for the computation and communication of an update in section 3 and in this package, and predicted times.
+"""Formulas for the computation, communication and time of an update, in section 3 and in this package.
 
 Dims: B batch, D x M mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
 """
@@ -14,7 +14,7 @@ FLOAT = 4  # bytes
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The speed of one of several equal devices, and of the network between them."""
+    """The speed of each of several equal devices, and of the network between the devices."""
 
     flops: float = 2e13  # floating-point operations per second in matrix products
     memory: float = 2e12  # bytes per second
@@ -30,12 +30,12 @@ def share_of_output_layer(model: Any, num_words: int) -> float:
 
 
 def numbers_a_word(model: Any) -> int:
-    """Returns how many numbers per word devices exchange in the paper: 1 + (n-1)m + h, with direct connections."""
+    """Returns how many numbers per word the paper's devices exchange: 1 + (n-1)m + h, with direct connections."""
     return 1 + (model.n - 1) * model.m + model.h
 
 
 def sent_over_words(model: Any, batch_size: int) -> int:
-    """Returns the bytes reduced over M > 1 devices per update, independent of |V|.
+    """Returns the bytes reduced over M > 1 devices per update, which do not depend on |V|.
 
     For each example, these are the largest score, the sum of E and the target's score (in the paper only the sum), and
     the gradients of the output layer's inputs.
@@ -62,7 +62,7 @@ def operations(model: Any, num_words: int, batch_size: int, data: int, model_dev
 
 
 def seconds(model: Any, num_words: int, batch_size: int, data: int, model_devices: int, machine: Machine) -> float:
-    """Returns the predicted time of an update: products, parameter update and ring all-reduces, one after another."""
+    """Returns the predicted time of an update, in which products, parameter update and all-reduces do not overlap."""
     held = FLOAT * _held(model, num_words, model_devices)
     time = operations(model, num_words, batch_size, data, model_devices) / machine.flops + 3 * held / machine.memory
     local = -(-batch_size // data)

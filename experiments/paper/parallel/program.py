@@ -1,4 +1,4 @@
-"""Bytes all-reduced and floating-point operations per device, counted in the compiled update of a mesh."""
+"""Counts of the bytes all-reduced and of the operations per device, from the compiled update for a mesh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'c
 
 
 def compile_update(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> jax.stages.Compiled:
-    """Compiles one update for a mesh. The batch is a single block, so no loop contains communication.
+    """Compiles one update for a mesh. The batch is a single block, so that no loop contains communication.
 
     Args:
         model: The shape of the network.
@@ -45,13 +45,13 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
 
 
 def all_reduced_bytes(text: str) -> int:
-    """Returns the bytes of all results of all-reduces in the text of a compiled program.
+    """Returns the total size of the results of all all-reduces in the text of a compiled program, in bytes.
 
     Raises:
         ValueError: The program contains other collectives, which would not be counted.
     """
     if others := [name for name in OTHERS if re.search(rf'\s{name}(-start)?\(', text)]:
-        raise ValueError(f'the program has {", ".join(others)} too')
+        raise ValueError(f'the program also contains {", ".join(others)}')
     return sum(BYTES[kind] * math.prod(shape) for kind, shape in sent_arrays(text))
 
 

@@ -1,4 +1,4 @@
-"""The cost of an update of the paper's example: counts of compiled programs, and predictions for more devices.
+"""The cost of an update in the paper's example: counts from compiled programs, and predictions for more devices.
 
     python -m experiments.paper.parallel.table                          the tables of this folder's README
     JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again
@@ -120,7 +120,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns all tables; draws the figure if requested."""
+    """Returns all tables. Draws the figure if requested."""
     machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
     if flags.figure:
         draw((HERE if machine == counts.Machine() else pathlib.Path()) / 'predicted.png', machine)

@@ -1,4 +1,4 @@
-"""Compares the energy network with MLP9, at equal m and h and at an equal number of parameters.
+"""Compares the energy network with MLP9, both with the same m and h and with the same number of parameters.
 
     python -m experiments.paper.section5.energy    the table of the committed results
 
@@ -23,7 +23,7 @@ ROWS = {
 
 
 def table(_: study.Flags) -> str:
-    """Returns one row per network; the evaluation time covers all evaluations after training."""
+    """Returns one row per network. The evaluation time covers all evaluations after training."""
     lines = []
     for name, (folder, row) in ROWS.items():
         r = results.read(folder, row)

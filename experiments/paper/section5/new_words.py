@@ -1,4 +1,4 @@
-"""Induction of 500 words of Brown, left out of training, from 1, 2, 5 and 10 occurrences (section 5).
+"""Induction of 500 words in Brown that are left out of training, from 1, 2, 5 and 10 occurrences (section 5).
 
     python -m experiments.paper.section5.new_words          trains four networks and measures them
     python -m experiments.paper.section5.new_words --show   prints the tables of new_words.md from the results
@@ -42,12 +42,12 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
-NUM_VALID, NUM_TEST = 100, 400  # words for choosing the variant, and the following words for testing it
-BATCH = 256  # occurrences scored at once
+NUM_VALID, NUM_TEST = 100, 400  # number of words for choosing the variant, and of the following words for testing it
+BATCH = 256  # number of occurrences scored at once
 RARE_COUNT = 10  # maximum count of the words whose mean is a baseline
 NEIGHBOURS, NEIGHBOURS_OF = 8, 10
-SHOWN_ONCE = 5  # occurrences from which words are induced for the neighbours and the effect on other words
-OTHER_WORDS = 20_000  # validation words for measuring this effect
+SHOWN_ONCE = 5  # number of occurrences from which words are induced for the neighbours and the effect on other words
+OTHER_WORDS = 20_000  # number of validation words for measuring this effect
 RESULTS = pathlib.Path(__file__).parent / 'results'
 RESAMPLES = 2000
 INTERVAL = 2.5, 97.5  # percent
@@ -95,8 +95,8 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
         task: The words.
 
     Returns:
-        For each word, the mean log P of its later occurrences, and the mean log P of those of the J following words
-        that were not left out of training; W, nats.
+        For each word, the mean log P of its later occurrences, and the mean log P of the J following words, excluding
+        words left out of training; W, nats.
     """
     scores, W = [], len(task.ids_W)
     for first in range(0, len(task.later_positions_B), BATCH):
@@ -119,7 +119,7 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
 
 
 def induced(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Adds the words of the task to the network with the given weights. Returns `measure` of the extended network."""
+    """Adds the task's words to the network with the given weights. Returns `measure` for the extended network."""
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     return measure(grown, task.grown_tokens(), task)
 
@@ -132,7 +132,7 @@ def variant_weights(model: NeuralLanguageModel, task: Task, variant: str, num_sh
 
 
 def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task) -> dict[str, Any]:
-    """Returns `measure` of the baselines: the share of <rare>, mean rows, and full training."""
+    """Returns `measure` for the baselines: the share of <rare>, mean rows, and full training."""
     share_W, after_W = measure(left_out, task.left_out.tokens_T, task)
     counts_V = np.asarray(task.left_out.vocabulary.counts)
     share_W = share_W + np.log(task.counts_W) - np.log(counts_V[RARE_ID])
@@ -149,7 +149,7 @@ def references(full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: T
 def find_neighbours(
     full: NeuralLanguageModel, left_out: NeuralLanguageModel, task: Task, variant: str
 ) -> list[dict[str, Any]]:
-    """Returns the nearest neighbours of the words by their induced features and by their fully trained features."""
+    """Returns the words' nearest neighbours, both by their induced features and by their fully trained features."""
     weights_WxV = variant_weights(left_out, task, variant, SHOWN_ONCE)
     C_VxM, vocabulary = np.asarray(left_out.params[EMBEDDING]), task.left_out.vocabulary
     trained = neighbours(np.asarray(full.params[EMBEDDING]), task.ids_W.tolist(), NEIGHBOURS)[0]
@@ -174,7 +174,7 @@ def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> fl
 def measure_or_read(
     file: pathlib.Path, model: NeuralLanguageModel, task: Task, variant: str, num_shown: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `induced` of a variant after the given number of occurrences; reuses the results of an earlier start."""
+    """Returns `induced` for a variant after the given number of occurrences. Reuses the results of earlier starts."""
     if not file.exists():
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
@@ -185,7 +185,7 @@ def measure_or_read(
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
-    """Trains the network, chooses a variant on the validation words and measures it on the test words."""
+    """Trains the network, chooses a variant on the validation words and measures the variant on the test words."""
     started, source = time.perf_counter(), of_module('experiments.paper.section5.new_words')
     row, changes, shown = NETWORKS[name]
     settings = experiment.load_settings(config_lib.override(brown.get_config(row), changes))
@@ -250,7 +250,7 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
 
 
 def values(measured: dict[str, Any], split: str, method: str, kind: str, shown: str) -> np.ndarray:
-    """Returns the mean log P of each word under a method, W; a method that reads no occurrences has a single value."""
+    """Returns the mean log P of each word under a method, W. A method without occurrences has only one value."""
     by_shown = measured[split][method]
     return np.asarray(by_shown[shown][kind] if shown in by_shown else by_shown[kind])
 
@@ -263,7 +263,7 @@ def shown_of(measured: dict[str, Any]) -> list[str]:
 def share_of_the_way(
     measured: dict[str, Any], split: str, method: str, kind: str, shown: str, numbers_W: Any = slice(None)
 ) -> float:
-    """Returns the mean log P of some words on a scale from the share of <rare> (0) to full training (1)."""
+    """Returns the mean log P of some words, on a scale from the share of <rare> (0) to full training (1)."""
     rare, reached, trained = (
         values(measured, split, name, kind, shown)[numbers_W].mean() for name in (RARE, method, TRAINED)
     )
@@ -288,7 +288,7 @@ def test_table(measured: dict[str, Any], kind: str) -> str:
 
 
 def share_table(networks: Sequence[dict[str, Any]]) -> str:
-    """Returns the chosen variant on the scale from the share of <rare> to full training, with intervals."""
+    """Returns where the chosen variant is on the scale from the share of <rare> to full training, with intervals."""
     rows, all_shown = [], shown_of(networks[0])
     for measured in networks:
         for kind, name in KINDS.items():
@@ -323,7 +323,7 @@ def neighbour_table(measured: dict[str, Any]) -> str:
 
 
 def facts(measured: dict[str, Any]) -> str:
-    """Returns the numbers of words and occurrences, and the changes of log P, as sentences."""
+    """Returns sentences that state the word and occurrence counts and the changes in log P."""
     later, words = measured['later_occurrences'], measured['words']
     shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())

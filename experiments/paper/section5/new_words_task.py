@@ -1,4 +1,4 @@
-"""Words left out of a corpus by the study of new words, and their positions.
+"""The words that the study of new words leaves out of a corpus, and their positions.
 
 Dims: W left-out words, K occurrences shown, B later occurrences.
 """
@@ -17,9 +17,9 @@ from nplm_jax.inference.induction import CONTEXT_WORDS, Occurrence
 SEED = 1  # for the choice of the words and for the bootstrap
 NUM_WORDS = 500
 COUNTS = 20, 60  # total occurrences of a left-out word
-MIN_TRAIN, MIN_LATER = 10, 3  # occurrences in the training split, and after it
+MIN_TRAIN, MIN_LATER = 10, 3  # minimum number of occurrences in the training split, and after it
 MOST_SHOWN = 10
-NUM_AFTER = 4  # words after an occurrence that are used as evidence, and later scored
+NUM_AFTER = 4  # number of words after an occurrence that are used as evidence and are later scored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Task:
     """A corpus with and without some words, and the positions of these words.
 
     Attributes:
-        full: The corpus with all words; as in `left_out`, the vocabulary has the counts of the training split.
+        full: The corpus with all words. As in `left_out`, the counts in the vocabulary are from the training split.
         left_out: The corpus in which the words are <rare>.
         ids_W: The ids of the words in `full`.
         shown_WxK: The positions of the first K occurrences of each word in the training split.
@@ -53,7 +53,7 @@ class Task:
         return np.asarray(self.full.vocabulary.counts)[self.ids_W]
 
     def select(self, numbers: slice) -> Task:
-        """Returns the task for some of the words; the other words remain left out."""
+        """Returns the task for some of the words. The other words remain left out."""
         first, stop, _ = numbers.indices(len(self.ids_W))
         keep_B = (self.later_words_B >= first) & (self.later_words_B < stop)
         return dataclasses.replace(
@@ -73,7 +73,7 @@ class Task:
         ]
 
     def grown_tokens(self) -> np.ndarray:
-        """Returns the stream in which the words have the ids after the last one of `left_out`."""
+        """Returns the stream in which the words have the ids that follow the last id in `left_out`."""
         grown = np.zeros(len(self.full.vocabulary), np.int32)
         grown[self.ids_W] = len(self.left_out.vocabulary) + np.arange(len(self.ids_W))
         return np.where(grown[self.full.tokens_T] > 0, grown[self.full.tokens_T], self.left_out.tokens_T)

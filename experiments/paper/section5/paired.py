@@ -34,7 +34,7 @@ KEPT = (
     *('model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'),
     *('optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'),
 )
-VALID_WORDS = 50_000  # validation words for choosing a strength
+VALID_WORDS = 50_000  # number of validation words for choosing a strength
 # Lowest and highest training count of the words of each band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
 
@@ -83,7 +83,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
 
 
 def band_nll(log_p_T: np.ndarray, data: Dataset) -> dict[str, list[float | None]]:
-    """Returns the mean NLL of test words, nats, by the band of the word and by the band of the previous word."""
+    """Returns the mean NLL of test words, nats, both by the word's band and by the previous word's band."""
     nll = {}
     for name, band_T in test_bands(data).items():
         masks = (band_T == i for i in range(len(BANDS)))
@@ -117,7 +117,7 @@ class Record:
         self.content: dict[str, Any] = recorded
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Returns the scores of a run; measures it if the file lacks them."""
+        """Returns the scores of a run. If they are not in the file, measures the run."""
         key = f'{name}, seed {seed}'
         if key not in self.content['runs']:
             print(f'{key} ...', end=' ', file=sys.stderr, flush=True)
@@ -133,17 +133,17 @@ class Record:
 
 
 def seeds_of(content: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Returns the scores of the runs with a name, by seed."""
+    """Returns the scores of the runs with the given name, by seed."""
     return [content['runs'][f'{name}, seed {seed}'] for seed in SEEDS]
 
 
 def mean_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """Returns the mean and the standard deviation as text."""
+    """Formats the mean and the standard deviation."""
     return f'{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}'
 
 
 def gains(content: dict[str, Any], name: str, baseline: str, split: str = 'test') -> list[float]:
-    """Returns the change in perplexity relative to a baseline, seed by seed, in percent; negative is better."""
+    """Returns the change in perplexity relative to a baseline, seed by seed, in percent. Negative is better."""
     pairs = zip(seeds_of(content, name), seeds_of(content, baseline))
     return [100 * (run[split] / other[split] - 1) for run, other in pairs]
 

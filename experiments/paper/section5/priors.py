@@ -1,11 +1,11 @@
-"""Prior knowledge of similar words, from WordNet's relations and parts of speech, as a penalty on C.
+"""Measures a penalty on C that expresses prior knowledge of similar words, from WordNet or parts of speech.
 
     python -m experiments.paper.section5.priors           measures missing runs and prints the tables
     python -m experiments.paper.section5.priors --show    prints the tables of the committed results
     python -m experiments.paper.section5.priors --lists=DIR    writes the lists of related words for runs of launch.py
 
-The strength of each prior is the best of a grid by validation perplexity with seed 1. In `shuffled`, each word has the
-neighbours of another word, chosen at random, which removes the knowledge.
+The strength of each prior is the value in a grid that has the best validation perplexity with seed 1. In `shuffled`,
+each word has the neighbours of another word, chosen at random, which removes the knowledge.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_lists(data: Dataset, folder: pathlib.Path) -> dict[str, Neighbours]:
 
 
 def measure(record: paired.Record, folder: pathlib.Path) -> None:
-    """Trains all networks missing in the record, and writes the lists of related words to a folder."""
+    """Trains all networks that the record lacks, and writes the lists of related words to a folder."""
     data = paired.load_data()
     lists = write_lists(data, folder)
 
@@ -128,7 +128,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Writes the lists if requested; otherwise measures and prints the tables."""
+    """Writes the lists if requested. Otherwise, measures the priors and prints the tables."""
     if flags.lists:
         folder = expand('--lists', flags.lists)
         folder.mkdir(parents=True, exist_ok=True)

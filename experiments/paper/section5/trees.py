@@ -60,7 +60,7 @@ Subtree = tuple[int, list[tuple[int, str]]]  # a tree: the count of its words, a
 
 
 def join(children: Sequence[Subtree]) -> Subtree:
-    """Combines trees into one binary Huffman tree by their counts, so frequent trees are near the root."""
+    """Combines trees into one binary Huffman tree by their counts, so that frequent trees are near the root."""
     prefixes = word_codes.huffman([count for count, _ in children])
     codes = [(w, prefix + code) for prefix, (_, codes) in zip(prefixes, children) for w, code in codes]
     return sum(count for count, _ in children), codes
@@ -69,8 +69,8 @@ def join(children: Sequence[Subtree]) -> Subtree:
 def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
     """Returns codes along WordNet's links. The parent of a word is the first sense of its first lemma.
 
-    The parents of senses are found breadth first: from `entity` for nouns, and otherwise from the sense with the most
-    links in its component. Words that are not in WordNet are leaves next to its components.
+    The parents of senses are found breadth-first, starting from `entity` for nouns, and otherwise from the sense with
+    the most links in its component. Words that are not in WordNet are leaves next to its components.
     """
     net = wordnet.load()
     leaf = lambda w: (max(words.counts[w], 1), [(w, '')])  # noqa: E731
@@ -102,7 +102,7 @@ def wordnet_codes(words: vocabulary.Vocabulary) -> list[str]:
 def cluster_codes(features_VxD: np.ndarray, counts: Sequence[int]) -> list[str]:
     """Returns codes by recursive bisection of the words along their first principal axis, at half of the total count.
 
-    Each side covers half of the text, so codes are about as long as Huffman codes.
+    Each side covers half of the text, so the codes are about as long as Huffman codes.
     """
     weight_V = np.maximum(np.asarray(counts, np.float64), 1)
     codes = [''] * len(counts)
@@ -151,7 +151,7 @@ def write_codes(folder: pathlib.Path, run: str) -> None:
 
 
 def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
-    """Returns words drawn according to Zipf's law; the most frequent `size` - 1 form the vocabulary."""
+    """Returns words drawn according to Zipf's law. The most frequent `size` - 1 words form the vocabulary."""
     probability_V = 1 / np.arange(1, size)
     ids = np.random.default_rng(0).choice(size - 1, num_words, p=probability_V / probability_V.sum())
     train = num_words - 2000
@@ -167,7 +167,7 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
 
 
 def time_outputs() -> Iterator[dict[str, Any]]:
-    """Yields the words per second of each turn, by |V| and output, after each |V| is measured.
+    """Yields the words per second of each turn, by |V| and output, each time a |V| has been measured.
 
     The outputs are timed alternately in one process.
     """
@@ -246,7 +246,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def main(flags: study.Flags) -> None:
-    """Performs the requested actions; prints the tables if no flag is given."""
+    """Performs the requested actions, or prints the tables if no flag is given."""
     if flags.write:
         require(bool(flags.features), '--write', flags.write, 'requires --features=RUN')
         write_codes(expand('--write', flags.write), flags.features)

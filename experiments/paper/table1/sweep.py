@@ -3,8 +3,8 @@
     python launch.py --config=configs/brown.py --sweep --config.train.epochs=1
     python -m experiments.paper.table1.sweep
 
-results/sweep/POINT.json is the results.json of a point. Other work on the machine increased the times, so they only
-show which points take a long time.
+results/sweep/POINT.json is the results.json of a point. Other work on the machine increased the times, so the times
+only show which points take long.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ HEADER = ['point', 'parameters', 'train', 'valid', 'test', 'seconds', '']
 
 
 def table() -> str:
-    """Returns one row per point, by n, m, h and direct, with the best validation perplexity marked."""
+    """Returns one row per point, ordered by n, m, h and direct. The point that is best on validation is marked."""
     names = sorted(
         (path.stem for path in POINTS.glob('*.json')), key=lambda name: (*map(int, re.findall(r'\d+', name)), name)
     )

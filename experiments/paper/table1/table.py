@@ -4,7 +4,7 @@
 
 results/ROW.json is the results.json of `python launch.py --config=configs/brown.py:ROW`; `default` is
 `configs/brown.py` without a row, and `mlp9_paper` is `mlp9,paper` with sums over 128 words. --short prints only the
-networks, --seeds prints the rows with several seeds (ROW_seedN.json of seeds.py), --figure draws the table.
+networks, --seeds prints the rows with several seeds (ROW_seedN.json, from seeds.py), and --figure draws the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nplm_jax.utils.errors import BadInput
 
 HERE = pathlib.Path(__file__).parent
 SECTION5 = results.folder('section5')
-MIXTURES = {  # the paper's networks mixed with the trigram: valid, test
+MIXTURES = {  # the paper's networks, mixed with the trigram: valid, test
     'mlp1': ('MLP2', 275.0, 257.0),
     'mlp3': ('MLP4', 286.0, 272.0),
     'mlp5': ('MLP6', 273.0, 259.0),
@@ -59,12 +59,12 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
 
 
 def bits_per_character(perplexity: float, spelled: Mapping[str, Any]) -> float:
-    """Returns the bits per character of all test words, with unknown words spelled by the character 8-gram.
+    """Returns the bits per character of all test words. The character 8-gram spells the unknown words.
 
-    Spelling adds the same cost to every model with the same vocabulary, so the perplexity of a model suffices.
+    Spelling adds the same cost to all models with the same vocabulary, so only the perplexity of the model is needed.
 
     Args:
-        perplexity: The test perplexity of a model with <rare> as one word.
+        perplexity: The test perplexity of a model that treats <rare> as one word.
         spelled: A row of section5/results/open_vocabulary.json with the same vocabulary.
     """
     words_per_character = spelled['words'] / spelled['characters']
@@ -112,7 +112,7 @@ def rows() -> list[list[Any]]:
 
 
 def short() -> list[list[Any]]:
-    """Returns only the networks, with their cost and their best mixture with the trigram."""
+    """Returns only the rows of the networks, with their cost and their best mixture with the trigram."""
     table = []
     for row in (*brown.NETWORKS, *OTHERS):
         config = brown.get_config(OTHERS.get(row, row))
@@ -141,7 +141,7 @@ def seeds() -> list[list[Any]]:
 
 
 def draw(path: pathlib.Path) -> None:
-    """Draws our test perplexities and the paper's, relative to the Kneser-Ney 5-gram on the same words."""
+    """Draws our test perplexities and the paper's, both relative to the Kneser-Ney 5-gram on the same words."""
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     lines = [r for r in rows() if r[6] in ('', 'no', 'fixed')][::-1]
@@ -169,7 +169,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table; draws the figure if requested."""
+    """Returns a table. Draws the figure if requested."""
     if flags.figure:
         draw(HERE / 'table1.png')
     if flags.seeds:

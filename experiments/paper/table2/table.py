@@ -16,7 +16,7 @@ from experiments import results, study
 from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-REFERENCE = 'kneser_ney_5'  # the reference model of the ratios, on the same words
+REFERENCE = 'kneser_ney_5'  # the model to which the ratios refer, on the same words
 
 
 def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
@@ -41,7 +41,7 @@ def make() -> str:
 
 
 def _perplexities(recorded: dict[str, Any]) -> tuple[float, float]:
-    """Returns the valid and test perplexity; for a network, of its fixed mixture with the trigram, as in Table 2."""
+    """Returns the valid and test perplexity. As in Table 2, a network is mixed with the trigram at fixed weights."""
     scores = recorded['mixture']['fixed'] if 'mixture' in recorded else recorded['perplexity']
     return scores['valid'], scores['test']
 

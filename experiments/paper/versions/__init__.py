@@ -1,1 +1,1 @@
-"""The same runs on two JAX versions."""
+"""A comparison of the same runs on two JAX versions."""

@@ -1,4 +1,4 @@
-"""Compares the perplexities of runs with those of the same runs on an older Python and JAX.
+"""Compares the perplexities of runs with the perplexities of the same runs on an older Python and JAX.
 
     python -m experiments.paper.versions.table
 
@@ -19,7 +19,7 @@ HEADER = ['run', 'Python', 'jaxlib', 'valid', 'test', 'test, difference, %', 'mi
 
 
 def make() -> str:
-    """Returns the table. A run that was not trained with the older version has one row."""
+    """Returns the table. A run that was not trained with the older versions has only one row."""
     rows: list[list[str]] = []
     for name, table in RUNS.items():
         newer = results.read(results.folder(table), name)

@@ -1,11 +1,11 @@
-"""Word error rates of beam search with different models, on Brown's sentences and a simulated noisy channel.
+"""Compares word error rates of beam search with different models, on Brown's sentences in a simulated noisy channel.
 
     nplm train brown:modified_kneser_ney_5 && nplm train brown:one_minute
     python -m experiments.use.decoding.study --runs=runs          # measures, and writes results/brown.json
     python -m experiments.use.decoding.study                      # prints the table
 
-The channel spells each word in its characters. A character lasts some frames of 1/50 s and is sometimes confused with
-another character; Gaussian noise is added to every score. Weights are tuned on sentences of the validation words.
+The channel spells each word as characters. A character lasts for some frames of 1/50 s and is sometimes confused with
+another character, and Gaussian noise is added to every score. Weights are tuned on sentences of the validation words.
 
 Dims: F frames, N tokens.
 """
@@ -30,14 +30,14 @@ from nplm_jax.runs import loading, process
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-BLANK, SILENCE = '<blank>', '<space>'  # characters of words may be - and |
+BLANK, SILENCE = '<blank>', '<space>'  # not - and |, which may be characters of words
 FRAMES_PER_SECOND = 50
-MEAN_FRAMES = 2.0  # of a character, beyond the first
-BLANKS = 0.4  # the probability of a blank after a character; two equal characters always have one
+MEAN_FRAMES = 2.0  # mean number of frames of a character after the first frame
+BLANKS = 0.4  # probability of a blank after a character; two equal characters always have a blank between them
 CONFUSED = 0.08  # the probability that a character is confused with another character
 SIGNAL, WEAK, NOISE = 5.0, 3.5, 1.8  # scores of the heard and of the spoken character, and the noise in every score
 SENTENCES = {'valid': 60, 'test': 400}
-LENGTHS = range(5, 26)  # words of a sentence
+LENGTHS = range(5, 26)  # number of words in a sentence
 NGRAM, NETWORK = 'brown-modified_kneser_ney_5', 'brown-one_minute'
 FIVE_GRAM = 'modified Kneser-Ney 5-gram'
 SYSTEMS: Mapping[str, Sequence[str]] = {
@@ -46,8 +46,8 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
     'Mogrifier LSTM': (NETWORK,),
     'mixture, 0.5 each': (NGRAM, NETWORK),
 }
-ROUNDS = 2  # of tuning the weights
-DRAWS = 2000  # resamples of sentences, for the intervals
+ROUNDS = 2  # number of rounds of tuning the weights
+DRAWS = 2000  # number of resamples of the sentences, for the intervals
 BEAM: dict[str, Any] = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
 
 
@@ -84,7 +84,7 @@ def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generat
 
 
 class Speech(NamedTuple):
-    """The simulated speech: tokens, lexicon, and the sentences, emissions and seconds of each split."""
+    """The simulated speech: the tokens, the lexicon, and the sentences, emissions and duration of each split."""
 
     tokens: list[str]
     lexicon: dict[str, list[list[str]]]
@@ -148,7 +148,7 @@ def measure_system(
     texts: Mapping[str, Sequence[Sequence[str]]],
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Tunes the weights on the validation sentences. Returns the error rate and the cost on the test sentences."""
+    """Tunes the weights on the validation sentences. Returns the error rate and cost on the test sentences."""
 
     def search(split: str) -> list[list[decoding.Hypothesis]]:
         decoder = decoding.Decoder(model, tokens, lexicon, weights, blank=BLANK, silence=SILENCE, **BEAM)
@@ -179,7 +179,7 @@ def measure_system(
 
 
 def interval(edits: np.ndarray, lengths: np.ndarray) -> str:
-    """Returns the 95% bootstrap interval over sentences of a word error rate or of a difference of two, in %."""
+    """Returns the 95% bootstrap interval over sentences for a word error rate or the difference of two, in %."""
     drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))
     low, high = np.percentile(100 * edits[drawn].sum(axis=1) / lengths[drawn].sum(axis=1), (2.5, 97.5))
     return f'{low:.1f} to {high:.1f}'
@@ -202,7 +202,7 @@ def make_table(measured: Mapping[str, Any]) -> str:
 
 
 def define(parser: study.StudyParser) -> None:
-    """Adds the folder."""
+    """Adds the command-line flags of the study."""
     parser.add_argument('--runs', help='folder that contains the runs; default: print the committed table')
 
 

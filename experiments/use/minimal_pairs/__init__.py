@@ -1,1 +1,1 @@
-"""Minimal pairs: which of two sentences is more likely under a model."""
+"""A study of minimal pairs, that is, of which of two sentences is more likely under a model."""

@@ -1,9 +1,9 @@
-"""Accuracy of trained models on BLiMP's 67,000 minimal pairs, by the probability of whole sentences.
+"""Measures the accuracy of trained models on BLiMP's 67,000 minimal pairs, by the probability of whole sentences.
 
     python -m experiments.use.minimal_pairs.measure --runs=runs/studies/use
 
-Writes results/NAME.json for each finished run, and for the mixture of each five_minutes with modified_kneser_ney_5;
-existing results are kept unless --again is given. `python -m experiments.runs use` trains the runs. BLiMP is
+Writes results/NAME.json for each finished run, and for the mixture of each five_minutes run with modified_kneser_ney_5.
+Existing results are kept unless --again is given. `python -m experiments.runs use` trains the runs. BLiMP is
 downloaded, or read from --data=PATH or ../shared/data/blimp.zip. experiments.use.minimal_pairs.table prints the tables.
 """
 
@@ -33,6 +33,10 @@ from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 START = Options(context='<text> <p>')  # each sentence begins a text
+<<<<<<< HEAD
+=======
+MIXING_WORDS = 50_000  # number of validation words for the weights of a mixture, as in experiments/use/reading_times
+>>>>>>> str7
 
 
 class Sentences:
@@ -53,7 +57,7 @@ class Sentences:
 
 
 def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
-    """Returns the counts of a model by subset and paradigm; see `minimal_pairs.count`.
+    """Returns the counts for a model by subset and paradigm. See `minimal_pairs.count`.
 
     Each sentence begins a text, after an unscored <text> <p>.
     """

@@ -1,4 +1,4 @@
-"""Reader and downloader of BLiMP's minimal pairs.
+"""Functions that download and read BLiMP's minimal pairs.
 
 References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 def load(path: str = '') -> list[Pair]:
-    """Returns the pairs in a file; without a path, from SHARED, the cache or a download."""
+    """Returns the pairs in a file. Without a path, the pairs come from SHARED, the cache or a download."""
     if path:
         file = expand('--data', path)
         return parse(read_bytes(str(file), file), str(file))
@@ -66,7 +66,7 @@ def _verify(data: bytes, origin: str) -> bytes:
 
 
 def parse(data: bytes, name: str) -> list[Pair]:
-    """Returns the pairs of a zip file with one .jsonl file per paradigm in its folder data/.
+    """Returns the pairs in a zip file, whose folder data/ has one .jsonl file per paradigm.
 
     Args:
         data: The bytes of the zip.
@@ -100,11 +100,11 @@ def _parse_line(line: str, place: str) -> Pair:
     if missing:
         raise BadInput(place, f'must contain the non-empty strings {", ".join(missing)}')
     pair = Pair(*(entry[field] for field in _FIELDS))
-    return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP writes syntax_semantics in two ways
+    return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP spells syntax_semantics in two ways
 
 
 def to_stimuli(pairs: Sequence[Pair]) -> Stimuli:
-    """Returns the sentences for `minimal_pairs.encode`. Raises BadInput if one is empty."""
+    """Returns the sentences for `minimal_pairs.encode`. Raises BadInput if a sentence is empty."""
     return minimal_pairs.to_stimuli([(pair.good, pair.bad) for pair in pairs], lambda row: pairs[row].paradigm)
 
 

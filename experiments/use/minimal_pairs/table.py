@@ -27,7 +27,7 @@ Results = dict[str, list[dict[str, Any]]]  # model -> the results of its seeds
 
 
 def read(folder: pathlib.Path = HERE / 'results') -> Results:
-    """Returns the results by model, in the order of MODELS, without models that were not measured.
+    """Returns the results by model, in the order of MODELS. Models that were not measured are omitted.
 
     Raises:
         BadInput: There are no results.
@@ -128,7 +128,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def make(flags: study.Flags) -> str:
-    """Returns the tables; draws the figure if requested."""
+    """Returns the tables. Draws the figure if requested."""
     by_model, published = read(), results.read(HERE / 'results', 'published')
     if flags.figure:
         draw(by_model, published, HERE / 'phenomena.png')

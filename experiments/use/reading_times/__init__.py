@@ -1,1 +1,1 @@
-"""Prediction of reading times from the surprisals of models."""
+"""A study of how well the surprisals of models predict reading times."""

@@ -1,9 +1,9 @@
-"""Measures how well model surprisals predict reading times, and writes results/gains.json.
+"""Measures how well the surprisals of models predict reading times, and writes results/gains.json.
 
     python -m experiments.use.reading_times.measure --runs=runs/studies/use --data=naturalstories
 
 `python -m experiments.runs use` trains the runs. Unfinished runs are reported and skipped. The data are a clone of the
-corpus (see natural_stories.py). --cache keeps the surprisals, so a later start measures only the new runs.
+corpus (see natural_stories.py). --cache keeps the surprisals, so that a later start measures only the new runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,17 @@ from nplm_jax.utils.untrusted import read_bytes, read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
+<<<<<<< HEAD
 RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, tuned on Brown
+=======
+RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # for dynamic evaluation, tuned on Brown
+WEIGHT_WORDS = 50_000  # number of validation words for learning the weights of the mixture
+>>>>>>> str7
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
 class Uniform(LanguageModel):
-    """The uniform distribution, P = 1 / |V|, used to measure the columns that do not depend on a model."""
+    """The uniform distribution, P = 1 / |V|, used to compute the columns that do not depend on a model."""
 
     n = 1
 
@@ -69,7 +74,7 @@ class Texts(NamedTuple):
     Attributes:
         lines: The ids of the tokens of each story, int32.
         start: The ids before a story.
-        words_T: The word of each token.
+        words_T: The word to which each token belongs.
         columns: The columns of `nplm_jax.surprisal` that do not depend on a model, float64 or bool.
     """
 
@@ -97,7 +102,7 @@ def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
 
 
 def word_surprisals(model: LanguageModel, texts: Texts) -> np.ndarray:
-    """Returns the surprisal of each word of the stories, nats."""
+    """Returns the surprisal of each word in the stories, nats."""
     scored = scoring.score(model, texts.lines, texts.start)
     nats_T = -scoring.LOG_10 * np.concatenate([line.log10_p_T for line in scored])
     return np.bincount(texts.words_T, nats_T)
@@ -109,6 +114,14 @@ def adapted(model: Any, data: Dataset) -> LanguageModel:
     return DynamicEvaluation(model, rms, RATE, DECAY, SEGMENT)
 
 
+<<<<<<< HEAD
+=======
+def mixed(models: Sequence[LanguageModel], data: Dataset) -> LanguageModel:
+    """Returns the mixture of models, with weights fitted to the first validation words."""
+    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + WEIGHT_WORDS))
+
+
+>>>>>>> str7
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
     """Returns the perplexity, the gain for each measure of reading time, and the slopes."""
     is_kept_W, baseline_WxB = analysed(stories, texts)
@@ -123,14 +136,14 @@ def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str
 
 
 def analysed(stories: Stories, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mask of the analysed words, bool, W, and their baseline predictors."""
+    """Returns the mask of the words to analyse, bool, W, and the baseline predictors of these words."""
     columns, of_word = texts.columns, (stories.words, stories.story_W, stories.zone_W)
     is_kept_W = gains.choose_words(*of_word, columns['in_vocabulary'])
     return is_kept_W, gains.make_baseline(*of_word, columns['length'], columns['log_frequency'])[is_kept_W]
 
 
 def shuffled(surprisal_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Shuffles the surprisals within each story. First words, which have no surprisal, stay in place."""
+    """Shuffles the surprisals within each story. The first words, which have no surprisal, stay in place."""
     generator, order_W = np.random.default_rng(0), np.arange(len(story_W))
     for story in np.unique(story_W):
         places = np.flatnonzero((story_W == story) & np.isfinite(surprisal_W))
@@ -146,8 +159,13 @@ class Surprisals:
         self._texts, self._data, self._cache = texts, data, cache
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
+<<<<<<< HEAD
         """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
         settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, MIXING_WORDS)).encode()
+=======
+        """Returns the surprisals of a run, of ADAPTED, or of MIXED. MIXED has two folders."""
+        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, WEIGHT_WORDS)).encode()
+>>>>>>> str7
         runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
         digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
@@ -166,7 +184,7 @@ class Surprisals:
 
 
 def variants(runs: Mapping[Run, pathlib.Path]) -> Iterator[tuple[str, int, list[pathlib.Path]]]:
-    """Yields the name, the seed and the required folders of each model; adapted models come last, as the slowest."""
+    """Yields the name, seed and required folders of each model. Adapted models, the slowest, come last."""
     counts = [folder for run, folder in runs.items() if run.model == COUNTED]
     best = {run.seed: folder for run, folder in runs.items() if run.model == BEST}
     yield from ((run.model, run.seed, [folder]) for run, folder in runs.items())
@@ -196,7 +214,7 @@ def measure_all(runs: Mapping[Run, pathlib.Path], data_folder: str, cache: pathl
 
 
 def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_WxB: np.ndarray) -> dict[str, Any]:
-    """Returns the numbers of words, and the share of the variance within stories explained by the baseline."""
+    """Returns the word counts, and the share of the variance within stories that the baseline explains."""
     story_W = stories.story_W[is_kept_W]
     explained = {
         name: gains.explained_variance(getattr(stories, attribute)[is_kept_W], story_W, baseline_WxB)

@@ -1,11 +1,11 @@
-"""The Natural Stories corpus: words, reading times, and the included surprisals of GPT-3.
+"""The Natural Stories corpus: its words, reading times, and the surprisals of GPT-3 that it includes.
 
     git clone https://github.com/languageMIT/naturalstories
     git -C naturalstories checkout 4700daad696e942f5aba23c957a7423d0de66612
 
-Its licence is CC BY-NC-SA 4.0. This repository contains no part of it.
+The licence of the corpus is CC BY-NC-SA 4.0. This repository contains no part of the corpus.
 
-Dims: W words of all stories, T tokens of a story.
+Dims: W words in all stories, T tokens in a story.
 
 References:
     Futrell, Gibson, Tily, Blank, Vishnevetsky, Piantadosi and Fedorenko, The Natural Stories corpus, 2021.
@@ -30,7 +30,7 @@ FILES = {  # path in the repository -> SHA-256
     'probs/all_stories_gpt3.csv': '6ccee02c20a688d5f7e69a023025d725e8fb06d87e2c7f997b399384c200a0ad',
 }
 GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
-MAX_DIFFERENT = 0.005  # maximum share of words spelled differently in the text read by GPT-3
+MAX_DIFFERENT = 0.005  # maximum share of words that are spelled differently in the text that GPT-3 read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Stories:
         zone_W: The position in the story, from 1.
         log_rt_W: The mean over readers of the log reading time in ms.
         mean_rt_W: The mean reading time in ms.
-        gpt3_W: GPT-3's surprisal in nats; nan for the first word of a story.
+        gpt3_W: GPT-3's surprisal in nats, or nan for the first word in a story.
     """
 
     words: list[str]
@@ -58,7 +58,7 @@ def read(folder: str) -> Stories:
     """Reads the corpus from a clone of its repository, or from a folder with the two files.
 
     Raises:
-        BadInput: A file is missing or has another version.
+        BadInput: A file is missing or is of another version.
     """
     times, gpt3 = (_read_file(folder, path, sha256).decode() for path, sha256 in FILES.items())
     header, *lines = (line.split('\t') for line in times.splitlines())  # quotation marks belong to the words
@@ -90,7 +90,7 @@ def read(folder: str) -> Stories:
 def sum_tokens(
     words: Sequence[str], tokens: Sequence[str], log_p: Sequence[float], offsets: Sequence[int]
 ) -> np.ndarray:
-    """Returns the surprisal of each word, the sum over its tokens, in nats.
+    """Returns the surprisal of each word, which is the sum over the word's tokens, in nats.
 
     Args:
         words: The words of a text, separated by single spaces.
@@ -125,7 +125,7 @@ def sum_tokens(
 
 
 def _read_file(folder: str, path: str, sha256: str) -> bytes:
-    """Returns a verified file of the repository, at its path there or directly in the folder."""
+    """Returns a verified file of the corpus, which may be at its path in the repository or directly in the folder."""
     root = expand('--data', folder)
     file = next((p for p in (root / path, root / pathlib.Path(path).name) if p.is_file()), None)
     if file is None:

@@ -31,9 +31,9 @@ class Model(NamedTuple):
     """A model, averaged over its seeds.
 
     Attributes:
-        perplexity: The perplexity of the stories, the geometric mean over seeds.
-        sums_S: The gain in log-likelihood of each story, nats, the mean over seeds.
-        counts_S: The number of words of each story.
+        perplexity: The perplexity on the stories, as the geometric mean over seeds.
+        sums_S: The gain in log-likelihood on each story, nats, as the mean over seeds.
+        counts_S: The number of words in each story.
         gains: The gain of each seed, nats per word.
     """
 
@@ -44,7 +44,7 @@ class Model(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The gain per word, the mean over seeds, nats."""
+        """The gain per word, as the mean over seeds, nats."""
         return float(self.sums_S.sum() / self.counts_S.sum())
 
 
@@ -68,7 +68,7 @@ def _average(seeds: Sequence[Any], measure: str, counts_S: np.ndarray) -> Model:
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns one row per model; gains are in thousandths of a nat per word."""
+    """Returns one row per model. Gains are in thousandths of a nat per word."""
     header = ['model', 'seeds', 'perplexity', 'gain', '95%', 'of seeds', 'gain, mean ms', '95%, mean ms']
     lines, in_ms = [], models(measured, 'mean')
     for name, model in models(measured).items():
@@ -105,7 +105,7 @@ def make_questions(measured: dict[str, Any]) -> str:
 
 
 def correlate(chosen: Sequence[Model]) -> tuple[float, tuple[float, float]]:
-    """Returns Pearson's correlation of log perplexity with gain over models, and its interval over stories."""
+    """Returns Pearson's correlation of log perplexity and gain across models, and its interval over stories."""
     log_perplexity_M, statistic = _standardized(chosen), _gains_of(chosen)
 
     def correlation(stories_RxS: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ def correlate(chosen: Sequence[Model]) -> tuple[float, tuple[float, float]]:
 
 
 def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[float, float]]:
-    """Returns the residual of a model's gain from the regression line of other models, and its interval."""
+    """Returns the residual of a model's gain from the regression line of the other models, and its interval."""
     log_perplexity_M, statistic = np.log([m.perplexity for m in chosen]), _gains_of(chosen)
     slope_M = (log_perplexity_M - log_perplexity_M.mean()) / np.var(log_perplexity_M) / len(chosen)
     distance = math.log(anchor.perplexity) - log_perplexity_M.mean()
@@ -133,7 +133,7 @@ def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[flo
 
 
 def _standardized(chosen: Sequence[Model]) -> np.ndarray:
-    """Returns centred log perplexities with norm one."""
+    """Returns log perplexities, centred and scaled to norm one."""
     log_perplexity_M = np.log([model.perplexity for model in chosen])
     centred_M = log_perplexity_M - log_perplexity_M.mean()
     return centred_M / np.linalg.norm(centred_M)
@@ -176,7 +176,7 @@ def define(parser: study.StudyParser) -> None:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns a table; draws the figure if requested."""
+    """Returns a table. Draws the figure if requested."""
     measured = read()
     if flags.figure:
         draw(measured, HERE / 'gains.png')

@@ -1,1 +1,1 @@
-"""Word features, compared with human judgements of similarity and tested by analogies."""
+"""A study of word features, evaluated with human judgements of similarity and with analogies."""

@@ -1,9 +1,9 @@
-"""Evaluates the word features of networks and of word2vec by similarity and analogies.
+"""Evaluates the word features of networks and of word2vec on similarity and analogy tasks.
 
     python -m experiments.use.similarity.measure --runs=runs/studies/use              every finished network there
     python -m experiments.use.similarity.measure --runs=runs/studies/use --word2vec   word2vec too, by gensim
 
-Writes results/NAME.json; existing results are kept unless --again is given. Requires gensim:
+Writes results/NAME.json. Existing results are kept unless --again is given. Requires gensim:
 pip install "nplm-jax[studies]". `python -m experiments.runs use` trains the networks.
 """
 
@@ -77,7 +77,7 @@ def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib
 
 
 def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> None:
-    """Trains and evaluates word2vec of each kind and dimension on Brown's training words."""
+    """Trains word2vec on Brown's training words, with each kind and dimension, and evaluates it."""
     named = {f'{kind}-{size}': (kind, size) for kind in KINDS for size in DIMENSIONS}
     missing = [name for name in named if again or not (output / f'{name}.json').exists()]
     if not missing:

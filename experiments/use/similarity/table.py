@@ -1,4 +1,4 @@
-"""Prints the table of word features by similarity and analogies from results/*.json.
+"""Prints the table of how word features perform on similarity and analogy tasks, from results/*.json.
 
 python -m experiments.use.similarity.table
 """
@@ -21,7 +21,7 @@ LETTERS = {'C_VxM': 'C', 'U_VxK': 'U', 'W_VxP': 'W', '': ''}
 
 
 def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
-    """Returns one row per kind of vectors, by dimension; each number is the mean over seeds.
+    """Returns one row per kind of vectors, by dimension. Each number is the mean over seeds.
 
     Raises:
         BadInput: There are no results.
@@ -40,7 +40,7 @@ def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
 
 
 def cell(seeds: Sequence[Mapping[str, Any]], task: str) -> str:
-    """Returns the mean over seeds, and the mean ends of their intervals in brackets; `-` for no number."""
+    """Returns the mean over seeds, with the mean ends of the intervals in brackets, or `-` without numbers."""
     key, scale, digits = ('spearman', 1, 2) if task in RATED else ('accuracy', 100, 1)
     if any(seed[task][key] is None for seed in seeds):
         return '-'
@@ -50,7 +50,7 @@ def cell(seeds: Sequence[Mapping[str, Any]], task: str) -> str:
 
 
 def make(folder: pathlib.Path = HERE / 'results') -> str:
-    """Returns the table; its header contains the numbers of pairs and questions covered by the vectors."""
+    """Returns the table. Its header contains the number of pairs and questions that the vectors cover."""
     all_vectors = [
         vectors for path in sorted(folder.glob('*.json')) for vectors in results.load(path)['vectors'].values()
     ]

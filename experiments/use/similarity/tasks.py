@@ -1,4 +1,4 @@
-"""Word similarity and analogy tasks: readers, and evaluation of vectors on the words of a vocabulary.
+"""Word similarity and analogy tasks: functions that read the tasks and evaluate the vectors of a vocabulary's words.
 
 Dims: V words, D dimensions, P pairs or questions, R resamples of the bootstrap.
 
@@ -25,11 +25,11 @@ ANALOGIES = 'questions-words.txt'
 RESAMPLES = 1000
 SEED = 1
 INTERVAL = (2.5, 97.5)  # percentiles
-_BATCH = 512  # questions answered at once
+_BATCH = 512  # number of questions answered at once
 
 
 class RatedPair(NamedTuple):
-    """Two words in lower case, and their human similarity rating."""
+    """Two words in lower case, and the human rating of their similarity."""
 
     first: str
     second: str
@@ -45,7 +45,7 @@ def data_folder() -> pathlib.Path:
 
 
 def read_pairs(path: pathlib.Path) -> list[RatedPair]:
-    """Reads rated pairs: two words and a number between tabs; lines with # are comments.
+    """Reads rated pairs: two words and a number, separated by tabs. Lines that begin with # are comments.
 
     Raises:
         BadInput: A line does not have this form, or the file has no pairs.
@@ -85,7 +85,7 @@ def _read_lines(path: pathlib.Path, left_out: str) -> Iterator[tuple[int, str]]:
 
 
 def unit(vectors_VxD: np.ndarray) -> np.ndarray:
-    """Normalizes the vectors to length one, float64; zero vectors remain zero."""
+    """Normalizes the vectors to length one, float64. Zero vectors remain zero."""
     vectors_VxD = np.asarray(vectors_VxD, np.float64)
     norms_V = np.linalg.norm(vectors_VxD, axis=1)
     return vectors_VxD / np.where(norms_V > 0, norms_V, 1)[:, None]
@@ -100,7 +100,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
         pairs: The pairs.
 
     Returns:
-        `spearman` and `interval`, None if fewer than three pairs count; `counted` and `of`.
+        `spearman` and `interval`, which are None if fewer than three pairs count, and also `counted` and `of`.
     """
     kept = [pair for pair in pairs if pair.first in ids and pair.second in ids]
     sizes = {'counted': len(kept), 'of': len(pairs)}
@@ -116,7 +116,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
 
 
 def spearman(first_RxP: np.ndarray, second_RxP: np.ndarray) -> np.ndarray:
-    """Returns the rank correlation of each row, with mean ranks for ties; nan for constant values."""
+    """Returns the rank correlation of each row, with mean ranks for ties, or nan if the values are constant."""
     ranks = [stats.rankdata(values, axis=1) for values in (first_RxP, second_RxP)]
     x, y = (rank - rank.mean(axis=1, keepdims=True) for rank in ranks)
     with np.errstate(invalid='ignore'):
@@ -126,7 +126,7 @@ def spearman(first_RxP: np.ndarray, second_RxP: np.ndarray) -> np.ndarray:
 def answer(
     vectors_VxD: np.ndarray, ids: Mapping[str, int], questions: Sequence[tuple[str, str, str, str]]
 ) -> dict[str, Any]:
-    """Returns the share of correctly answered analogies, with its interval and the number of questions.
+    """Returns the share of analogies that are answered correctly, with its interval and the number of questions.
 
     The answer is the word whose unit vector has the largest cosine with b - a + c, excluding a, b and c.
 

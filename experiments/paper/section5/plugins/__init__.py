@@ -1,1 +1,1 @@
-"""The bodies, the output layer and the optimizer of section 5, which a config names by import path."""
+"""The bodies, output layer and optimizer for section 5, which configs name by import path."""

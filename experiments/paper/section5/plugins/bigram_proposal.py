@@ -1,9 +1,9 @@
 """A sampling distribution of the next word given the previous word: a bigram interpolated with the unigram.
 
-Q(w | v) = [c(v, w) + c(v, REST) c(w) / c(all words)] / c(v), where c(v) sums c(v, w) over the stored words w, and
-c(v, REST). The initial c use absolute discounting: c(v, w) is the number of times that w follows v, minus d,
-and c(v, REST) is the sum of the discounts. All c form one table, whose rows are sampled by their cumulative sums;
-training can therefore change them (`expected_counts`). Memory is O(V), regardless of the corpus.
+Q(w | v) = [c(v, w) + c(v, REST) c(w) / c(all words)] / c(v), where c(v) is the sum of c(v, REST) and of c(v, w) over
+the stored words w. The initial c use absolute discounting: c(v, w) is the number of times that w follows v, minus d,
+and c(v, REST) is the sum of the discounts. All c form a single table. Its rows are sampled by their cumulative sums, so
+that training can change the counts (`expected_counts`). Memory is O(V), regardless of the corpus.
 
 Dims: V vocabulary, B batch, L words of each example, G entries of the table, R = V + 1 rows, T training words.
 
@@ -20,19 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 
 PAIRS_PER_WORD = 24  # maximum number of stored pairs (v, w), as a multiple of V; the most frequent ones are kept
-_UNITS = 2.0**30  # units of a row: sampling is exact in integers
+_UNITS = 2.0**30  # number of units in a row; sampling is exact in integers
 _SMOOTHING = 0.5  # number added to the count of each word
 
 
 @flax.struct.dataclass
 class BigramProposal:
-    """The table. Row v has the words seen after v in the order of their ids, followed by REST, whose id is V.
+    """The table. Row v has the words seen after v, in the order of their ids, followed by REST, whose id is V.
 
     Row V has the counts of all words. Entries after it are padding.
 
     Attributes:
         first_R: The first entry of each row, and the end of the last row, int32, R + 1.
-        row_G: The row of each entry, int32; R for padding.
+        row_G: The row of each entry, int32. R for padding.
         word_G: The word of each entry, int32.
         count_G: c before training, float32.
         edge_G: Cumulative sums of c in units of about 2**-30 of its row, from 0, uint32 modulo 2**32, G + 1.
@@ -49,12 +49,12 @@ class BigramProposal:
 
 @flax.struct.dataclass
 class Draws:
-    """Words of each example, with their probabilities.
+    """Words for each example, with their probabilities.
 
     Attributes:
         word_BxL: The ids of the words, int32.
         log_q_BxL: log Q(w | v), float32, nats.
-        entry_BxL: The entry of (v, w), int32; G if it is not stored.
+        entry_BxL: The entry of (v, w), int32, or G if the pair is not stored.
         bigram_share_BxL: The part of Q(w | v) that comes from that entry, float32.
     """
 
@@ -70,7 +70,7 @@ def num_entries(vocabulary_size: int) -> int:
 
 
 def estimate(train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
-    """Counts the pairs of training words, on the host.
+    """Counts the pairs of training words on the host.
 
     Args:
         train_T: The training words in reading order, int.
@@ -158,7 +158,7 @@ def expected_counts(
         added_G: The counts added so far.
         previous_B: The previous words.
         draws: Words that may follow the previous words.
-        weights_BxL: The weight of each word. With (estimates of) P(w | context) as weights, Q moves towards P.
+        weights_BxL: The weight of each word. If the weights are (estimates of) P(w | context), Q moves towards P.
 
     Returns:
         The new `added_G`.

@@ -1,4 +1,4 @@
-"""The energy network (the paper's section 5): the candidate word's features are an input of the hidden layer.
+"""The energy network (the paper's section 5), in which the hidden layer also reads the candidate word's features.
 
 E(w; context) = -y_w and y_w = b_w + v . tanh(d + Hx + D C(w)), P(w | context) = exp(-E(w)) / sum over all words of
 exp(-E). C is the only matrix with one row per word. Dims: V vocabulary, M features per word, N context
@@ -21,8 +21,8 @@ from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params, Tab
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.utils.errors import require
 
-BLOCK = 2**20  # scores summed at once: 4 MB, which fit into the cache
-UNITS = 4  # hidden units whose gradients are computed at once
+BLOCK = 2**20  # number of scores summed at once: 4 MB, which fit into the cache
+UNITS = 4  # number of hidden units whose gradients are computed at once
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Energy(nplm.Window):
     tables = Tables(units=(*nplm.Window.tables.units, 'D_KxM'))
 
     def check(self) -> None:
-        """See `Component.check`. Rejects a network without a hidden layer."""
+        """See `Component.check`. Also rejects a network without a hidden layer."""
         require(self.h > 0, 'model.h', self.h, 'must be 1 or more for an energy network')
 
     @property
@@ -97,7 +97,7 @@ ENERGY = EnergyScorer()
 
 @jax.custom_vjp
 def sum_of_tanh(v_K: jax.Array, c_RxK: jax.Array, a_BxK: jax.Array) -> jax.Array:
-    """Returns the sum over k of v_k tanh(c_rk + a_bk), R x B, without an array of R x B x K."""
+    """Returns the sum over k of v_k tanh(c_rk + a_bk), R x B, without creating an array of R x B x K."""
 
     def term(unit: Any) -> jax.Array:
         v, c_R, a_B = unit

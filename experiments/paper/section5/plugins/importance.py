@@ -26,14 +26,14 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLayer, View
 
-REFRESH_EVERY = 50  # updates between refreshes of the cumulative sums used for sampling
+REFRESH_EVERY = 50  # number of updates between refreshes of the cumulative sums for sampling
 MEAN_DECAY = 0.98  # decay per update of the running mean of the effective sample size
 MASKED = -1e30  # log of a term excluded from the normalizer
 
 
 @flax.struct.dataclass
 class ProposalState:
-    """The part of the proposal that changes in training.
+    """The part of the proposal that changes during training.
 
     Attributes:
         ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; initially 0.
@@ -96,7 +96,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         return nll, nll
 
     def update_state(self, state: ProposalState, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> ProposalState:
-        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of the words of each example to the counts."""
+        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of the words in each example to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
         fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.samples
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1

@@ -24,7 +24,7 @@ MAX_NEIGHBOURS = 16  # L
 
 
 class Neighbours(NamedTuple):
-    """The related words of each word; a word without related words is related to itself.
+    """The related words of each word. A word without related words is related to itself.
 
     Attributes:
         ids_VxL: Word ids, int32; the rest of a row repeats the word itself.
@@ -58,13 +58,14 @@ def pad(lists: Sequence[Sequence[int]]) -> Neighbours:
 
 
 def from_wordnet(words: Sequence[str], counts_V: Sequence[int], net: wordnet.WordNet) -> Neighbours:
-    """Returns for each word the words that share a synset with it, or are hypernyms, hyponyms or similar adjectives.
+    """Returns, for each word, the words in the same synsets, and its hypernyms, hyponyms and similar adjectives.
 
-    Inflected words have the synsets of their lemma. A word with more than L related words keeps those related through
-    the most common senses; among these, words with the same ending come first, then the most frequent ones.
+    Inflected words have the synsets of their lemma. A word with more than L related words keeps those that are related
+    through the most common senses. Among these, words with the same ending come first, followed by the most frequent
+    words.
 
     Args:
-        words: The words by id, in lower case. Words with a capital have no neighbours.
+        words: The words by id, in lower case. Words with a capital letter have no neighbours.
         counts_V: Their training counts.
         net: WordNet.
     """
@@ -102,7 +103,7 @@ def _ending(word: str) -> str:
 
 
 def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) -> Neighbours:
-    """Returns for each word the L most frequent other words with the same most frequent tag.
+    """Returns, for each word, the L most frequent of the other words that have the same most frequent tag.
 
     Args:
         ids_T: The training words, int32. Words that do not occur and the rare-word symbol have no neighbours.
@@ -131,10 +132,10 @@ def of_wordnet(settings: Settings, data: Dataset) -> Neighbours:
 
 
 def brown_tags(settings: CorpusSettings) -> list[str]:
-    """Returns Brown's tag of each word of the stream from `corpora.load`; a boundary token is its own tag.
+    """Returns Brown's tag for each word in the stream from `corpora.load`. A boundary token is its own tag.
 
-    Tags are in lower case, without their marks of headlines, titles and foreign words. If a clitic is split off its
-    word, each has its part of the tag: nn and $ for dog's, pps and bez for it's.
+    Tags are in lower case, without their marks of headlines, titles and foreign words. If a clitic is split from its
+    word, each gets its part of the tag: nn and $ for dog's, pps and bez for it's.
     """
     stream = []
     for text in brown.tagged_texts():

@@ -1,8 +1,8 @@
-"""Prior knowledge of similar words: a penalty that draws the features of a word towards its related words.
+"""Prior knowledge of similar words, as a penalty that draws a word's features towards those of its related words.
 
 R_prior = strength/2 * sum_w |C(w) - m(w)|^2, with m(w) the mean of C over the neighbours of w (`neighbours`). The
-gradient treats m as a constant: a rare word is drawn to its frequent neighbours, but they are not drawn to it. Dims: V
-vocabulary, M features per word, L neighbours of a word.
+gradient treats m as a constant: a rare word is drawn to its frequent neighbours, but the neighbours are not drawn to
+the rare word. Dims: V vocabulary, M features per word, L neighbours of a word.
 
 References:
     The paper's section 5, which proposes prior knowledge from WordNet or from parts of speech.
@@ -30,7 +30,7 @@ def sgd(
     Args:
         learning_rate: The rate, or a schedule.
         neighbours: A file written by `neighbours.save`.
-        strength: The factor of R_prior, like `optimizer.decay` for R.
+        strength: The factor of R_prior, in the same way as `optimizer.decay` is the factor of R.
     """
     return optax.chain(draw_to_neighbours(neighbours, strength), optax.sgd(learning_rate))
 

@@ -28,12 +28,12 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Senses(Window):
-    """The window network with several senses per word; with one sense it is the paper's network."""
+    """The window network with several senses per word. With one sense, it is the paper's network."""
 
     number: Count = key(2, 'senses per word: the number of feature vectors of a word, of m features each')
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects contexts of one word, which cannot select a sense."""
+        """See `Component.check`. Also rejects contexts of one word, because they cannot select a sense."""
         require(
             self.number == 1 or self.n > 2,
             'model.n',

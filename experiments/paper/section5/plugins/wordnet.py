@@ -1,4 +1,4 @@
-"""WordNet 3.0: its files from NLTK's folders, the cache or a download; the lemmas of words and the links of synsets.
+"""A reader of WordNet 3.0, from NLTK's folders, the cache or a download, with words' lemmas and synsets' links.
 
 A synset is a set of synonyms. WordNet orders the senses of a lemma by frequency.
 
@@ -84,14 +84,14 @@ def parse(texts: Mapping[str, str]) -> WordNet:
 
 
 def _lines(text: str) -> Iterator[list[str]]:
-    """Yields the fields of each line without the gloss; skips the licence, whose lines begin with a space."""
+    """Yields the fields of each line without the gloss. Skips the licence, whose lines begin with a space."""
     for line in text.splitlines():
         if line and not line.startswith(' '):
             yield line.partition(' | ')[0].split()
 
 
 def lemmas(wordnet: WordNet, word: str) -> list[Lemma]:
-    """Returns the lemmas of a word in lower case, inflected or not.
+    """Returns the lemmas of a word in lower case, which may be inflected.
 
     Examples:
         >>> empty = WordNet({('n', 'dog'): [], ('v', 'dog'): [], ('n', 'mouse'): []}, {}, {('n', 'mice'): ['mouse']})
