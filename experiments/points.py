@@ -202,11 +202,7 @@ def use() -> Iterator[Point]:
 
 
 def tokens() -> Iterator[Point]:
-<<<<<<< HEAD
     """Yields the networks over words, subwords and bytes; their texts and runs are in `tokens`."""
-=======
-    """Yields the networks over words, pieces and bytes. Their texts and runs are in `tokens`."""
->>>>>>> str7
     for run in tokens_study.all_runs():
         command = 'experiments.beyond.tokens.study', f'--run={run.name}'
         yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)

@@ -134,18 +134,11 @@ def _cost_before(point: Point, found: dict[str, Any]) -> dict[str, Any]:
     return {key: before[key] for key in _COST if is_same and key in before}
 
 
-<<<<<<< HEAD
 def _rejected(point: Point, runs: pathlib.Path) -> dict[pathlib.Path, list[str]]:
     """Returns the finished runs of a point, and of its required points, that `experiments.audit` rejects, and why."""
     files = [runs / each.name / 'results.json' for each in (point, *point.needs)]
     faults = audit.faults({path: origins.of(read_json(path)) for path in files if path.exists()})
     return {path.parent: found for path, found in faults.items() if found}
-=======
-def _faults_of_finished(point: Point, runs: pathlib.Path) -> list[str]:
-    """If a point has an earlier finished run, returns the reasons why `experiments.audit` rejects it."""
-    path = runs / point.name / 'results.json'
-    return audit.faults({path: origins.of(read_json(path))})[path] if path.exists() else []
->>>>>>> str7
 
 
 def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
@@ -178,15 +171,9 @@ def measure(flags: study.Flags) -> None:
     runs, failed = expand('--runs', flags.runs), 0
     for number, point in enumerate(left, start=1):
         print(f'{number} of {len(left)}: {point.name}, {point.result.stem}', flush=True)
-<<<<<<< HEAD
         if point.result.exists() and (rejected := _rejected(point, runs)):
             for folder, faults in rejected.items():
                 print(f'{folder}: is rejected ({", ".join(faults)}); delete it to train it again', file=sys.stderr)
-=======
-        if point.result.exists() and (faults := _faults_of_finished(point, runs)):
-            again = f'{runs / point.name}: contains the rejected run ({", ".join(faults)}); delete it to train it again'
-            print(again, file=sys.stderr)
->>>>>>> str7
             failed += 1
             continue
         try:

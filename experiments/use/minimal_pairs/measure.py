@@ -33,10 +33,6 @@ from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 START = Options(context='<text> <p>')  # each sentence begins a text
-<<<<<<< HEAD
-=======
-MIXING_WORDS = 50_000  # number of validation words for the weights of a mixture, as in experiments/use/reading_times
->>>>>>> str7
 
 
 class Sentences:

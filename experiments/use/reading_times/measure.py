@@ -42,12 +42,7 @@ from nplm_jax.utils.untrusted import read_bytes, read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
-<<<<<<< HEAD
 RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, tuned on Brown
-=======
-RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # for dynamic evaluation, tuned on Brown
-WEIGHT_WORDS = 50_000  # number of validation words for learning the weights of the mixture
->>>>>>> str7
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
 
 
@@ -114,14 +109,6 @@ def adapted(model: Any, data: Dataset) -> LanguageModel:
     return DynamicEvaluation(model, rms, RATE, DECAY, SEGMENT)
 
 
-<<<<<<< HEAD
-=======
-def mixed(models: Sequence[LanguageModel], data: Dataset) -> LanguageModel:
-    """Returns the mixture of models, with weights fitted to the first validation words."""
-    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + WEIGHT_WORDS))
-
-
->>>>>>> str7
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
     """Returns the perplexity, the gain for each measure of reading time, and the slopes."""
     is_kept_W, baseline_WxB = analysed(stories, texts)
@@ -159,13 +146,8 @@ class Surprisals:
         self._texts, self._data, self._cache = texts, data, cache
 
     def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
-<<<<<<< HEAD
         """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
         settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, MIXING_WORDS)).encode()
-=======
-        """Returns the surprisals of a run, of ADAPTED, or of MIXED. MIXED has two folders."""
-        settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, WEIGHT_WORDS)).encode()
->>>>>>> str7
         runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
         digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
