@@ -49,5 +49,5 @@ _PRESETS = {
 
 
 def get_config(preset: str = '') -> ConfigDict:
-    """Returns the config of a preset; the default is a network for a hundred thousand to a few million words."""
+    """Returns the config of a preset; the default is a network for texts of 100,000 to a few million words."""
     return presets.get_config('text', preset, _CORPUS, _PRESETS)

@@ -135,7 +135,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         known: The defined flags.
 
     Raises:
-        BadInput: Several configs are given, the config has no such key, or a value is missing or has the wrong type.
+        BadInput: Several configs are given, the config lacks a given key, or a value is missing or has the wrong type.
     """
     if len(files := _config_files(argv)) > 1:  # absl would use the last config and ignore the keys before it
         raise BadInput('--config', f'cannot be used with --config={files[0]}; give only one config', value=files[-1])

@@ -113,7 +113,7 @@ PLANS: dict[str, list[list[Hurt]]] = {
 
 
 def chain(folder: pathlib.Path, base: groups.Base, hurts: list[Hurt], rng: random.Random) -> list[dict]:
-    """Injects each fault in turn into one run, and then finishes the run and compares its result."""
+    """Injects each fault in turn into one run, finishes it and compares it with a run without faults."""
     records = [record for hurt in hurts if (record := hurt(folder, base, rng))]
     same = many.finished(folder, base)
     return [{**record, 'same': same} for record in records]

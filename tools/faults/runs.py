@@ -244,7 +244,7 @@ def reported(folder: pathlib.Path) -> int:
 
 
 def said(stderr: str, folder: pathlib.Path) -> str:
-    """Returns the last line of stderr, or all lines of a traceback, without varying parts and with `folder` as DIR."""
+    """Returns the last line of stderr, or all of stderr if it contains a traceback. `folder` is replaced by DIR."""
     stderr = stderr.replace(str(folder), 'DIR')
     if 'Traceback' in stderr or 'Exception ignored' in stderr:
         return stderr

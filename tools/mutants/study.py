@@ -166,7 +166,7 @@ def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
 
 
 def _difference(source: str, changed: str) -> dict[str, Any]:
-    """Returns the first line that differs, before and after the change. The latter is None if the line was removed."""
+    """Returns the number of the first changed line, and its text before and after the change ('' if removed)."""
     before, after = ([(n, line) for n, line in enumerate(s.splitlines(), 1) if line.strip()] for s in (source, changed))
     line, old, new = next((number, old, new) for (number, old), (_, new) in zip(before, after) if old != new)
     return {'line': line, 'before': old.strip(), 'after': '' if len(after) < len(before) else new.strip()}
