@@ -94,8 +94,8 @@ def train(
 ) -> Training:
     """Trains until the last update, or until validation has not improved for `train.patience` evaluations.
 
-    Resumes from the newest checkpoint. On a CPU, identical settings and data give bitwise-identical parameters, regardless
-    of how often the run was interrupted. In multi-process runs, every process calls this function, and all processes
+    Resumes from the newest checkpoint. On a CPU, identical settings and data give bitwise-identical parameters, however
+    often the run was interrupted. In multi-process runs, every process calls this function, and all processes
     use the checkpoint and the validation result of the first process. The device does not wait for the host: unless an
     action is due, the losses of a chunk are read only after the next chunk has been dispatched.
 
