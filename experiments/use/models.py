@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments.beyond.cheaper.points import POINTS
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
@@ -19,7 +20,7 @@ from nplm_jax.reporting import catalog
 from nplm_jax.utils.errors import require
 
 SEEDS = (1, 2)  # of the networks
-_SAMPLED = {'output.kind': 'sampled', 'output.samples': 1000}
+_SAMPLED = POINTS['sampled_1000']
 # Model -> the preset for Brown and the keys that are set.
 COUNTS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{f'kneser_ney_{n}': ('kneser_ney_5', {'model.n': n}) for n in (2, 3, 4, 5)},
@@ -86,4 +87,5 @@ def finished(folder: pathlib.Path) -> dict[Run, pathlib.Path]:
 
 def mixed(models: Sequence[LanguageModel], data: Dataset) -> mixture.Mixture:
     """Returns the mixture of models with weights learned on the first validation words."""
-    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + MIXING_WORDS))
+    first = Span(data.valid.start, min(data.valid.start + MIXING_WORDS, data.valid.stop))
+    return mixture.fit(models, data.tokens_T, first)

@@ -84,7 +84,8 @@ def measured(
         counted = loading.load(runs[Run(COUNTED)])
         is_same = counted.vocabulary.words == vocabulary.words
         require(is_same, '--runs', COUNTED, f'must have the same vocabulary as {run.name}')
-        both = models.mixed([model, counted.model], loading.load_dataset(runs[run]))
+        data = loading.prepare_recorded(loaded.settings, runs[run], runs[Run(COUNTED)])
+        both = models.mixed([model, counted.model], data)
         facts = {'model': 'mixture', 'seed': run.seed, 'of': [run.name, COUNTED]}
         facts['weights'] = both.weights_QxM[0].tolist()
         trained = of_runs([loaded.results, counted.results])

@@ -80,7 +80,7 @@ class NplmLM(LM):
         texts = []
         for request in requests:
             (context, options), key = request.args, repr(request.args)
-            texts.append(self._generate(context, options, (self._seed + repeats[key]) % 2**31))
+            texts.append(self._generate(context, options, self._seed + repeats[key]))
             repeats[key] += 1
         return texts
 

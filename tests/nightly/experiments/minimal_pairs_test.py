@@ -104,12 +104,13 @@ def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_count
 
 
 def test_missing_results_of_a_network_and_of_its_mixture_are_measured(tmp_path, monkeypatch):
-    loaded = types.SimpleNamespace(model=Favourite('sleep'), vocabulary=VOCABULARY, results={'perplexity': {}})
+    facts = {'settings': 'settings', 'results': {'perplexity': {}}}
+    loaded = types.SimpleNamespace(model=Favourite('sleep'), vocabulary=VOCABULARY, **facts)
     data = types.SimpleNamespace(tokens_T=np.arange(8, dtype=np.int32), valid=Span(4, 8))
+    best, runs = Run(BEST, 2), {Run(COUNTED): tmp_path / 'counted', Run(BEST, 2): tmp_path / 'best'}
+    checked = {('settings', runs[best], runs[Run(COUNTED)]): data}  # the text must be that of both runs
     monkeypatch.setattr(measure.loading, 'load', lambda _: loaded)
-    monkeypatch.setattr(measure.loading, 'load_dataset', lambda _: data)
-    monkeypatch.setattr(measure.models, 'MIXING_WORDS', 4)
-    best, runs = Run(BEST, 2), {Run(COUNTED): tmp_path, Run(BEST, 2): tmp_path}
+    monkeypatch.setattr(measure.loading, 'prepare_recorded', lambda *given: checked[given])
     found = dict(measure.measured(best, runs, measure.Sentences(PAIRS), tmp_path, False))
     assert found['mixture-2']['counts'] == found[best.name]['counts'] and list(found) == [best.name, 'mixture-2']
     assert found['mixture-2']['of'] == [best.name, COUNTED] and sum(found['mixture-2']['weights']) == pytest.approx(1)
