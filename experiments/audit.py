@@ -64,9 +64,10 @@ def make(show_files: bool = False) -> str:
     found_in = faults(results)
     if show_files:
         rows = []
-        for path in (path for path, found in found_in.items() if found):
+        for path, found in found_in.items():
             recorded = (', '.join(sorted(values)) for values in (results[path].jaxlib, results[path].commits))
-            rows.append([str(path.relative_to(HERE)), *recorded, ', '.join(found_in[path])])
+            if found:
+                rows.append([str(path.relative_to(HERE)), *recorded, ', '.join(found)])
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
     studies = {path: study_of(path) for path in found_in}

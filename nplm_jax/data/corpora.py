@@ -224,9 +224,10 @@ def _text_sources(settings: CorpusSettings) -> list[TextSource]:
 def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     """Returns the texts of a plug-in corpus: one stream, or the texts of each split."""
     made = _function(settings)(**settings.options)
+    parts = [made]
     if isinstance(made, Mapping):
         check_default_sizes(settings)
-    parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
+        parts = [made.get(split, ()) for split in ('train', 'valid', 'test')]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
     fault = next(filter(None, (formats.find_fault(text) for part in texts for text in part)), '')
