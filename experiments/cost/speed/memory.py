@@ -39,7 +39,7 @@ def define(parser: study.StudyParser) -> None:
     )
 
 
-def _memory(field: str) -> int:
+def resident(field: str) -> int:
     """Returns VmRSS (current) or VmHWM (peak so far) in bytes.
 
     On systems other than Linux, returns ru_maxrss, which on Linux may be the value of the parent process.
@@ -60,7 +60,7 @@ def _reset_peak() -> None:
 def measure(name: str, race: problem.Problem, precision: str) -> dict[str, int]:
     """Returns the memory of this process at the start and at its peak, in bytes."""
     make = contestants.find(name)
-    start = _memory('VmRSS')
+    start = resident('VmRSS')
     turn = make(race, precision)
     turn()
     _reset_peak()
@@ -72,7 +72,7 @@ def measure(name: str, race: problem.Problem, precision: str) -> dict[str, int]:
             return {'start': 0, 'peak': torch.cuda.max_memory_allocated()}
     elif jax.default_backend() != 'cpu':
         return {'start': 0, 'peak': jax.devices()[0].memory_stats()['peak_bytes_in_use']}
-    return {'start': start, 'peak': _memory('VmHWM')}
+    return {'start': start, 'peak': resident('VmHWM')}
 
 
 def main(flags: study.Flags) -> None:

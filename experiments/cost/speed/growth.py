@@ -1,0 +1,168 @@
+"""Measures how the cost of training grows with |V| and with the context, and draws the growth of every cost.
+
+    python -m experiments.cost.speed.growth             measures, prints the table and draws results/growth.png
+    python -m experiments.cost.speed.growth --figure    draws the figure of the committed results
+    python -m experiments.cost.speed.growth --show      prints the table of the committed results
+    python -m experiments.cost.speed.growth --quick     a check with two small vocabularies
+
+The networks are MLP9, with the exact and with a sampled loss, and the Transformer of experiments/beyond/lineage with
+longer and longer streams and memories. Each measurement is a separate process, so its peak memory is its own. The
+figure also shows the costs of long texts (experiments/cost/scale) and of many devices (experiments/cost/accelerator).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import math
+import multiprocessing
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from configs import brown
+from experiments import results, study
+from experiments.cost.accelerator import compile as accelerator
+from experiments.cost.speed import contestants, memory, problem
+from experiments.sources import of_module
+from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting.text import markdown_table, save_figure, style_axes
+from nplm_jax.runs.precision_choice import native_precision
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+COST = RESULTS.parents[1]
+STEPS = 2  # updates per turn
+CONTEXT_BATCH = 2048  # words per update of the Transformer
+EXACT, SAMPLED, CONTEXT = 'exact loss', 'sampled loss', 'Transformer'
+POINTS = (  # the network and its size: |V| of the losses, T = R of the Transformer
+    *((loss, 2**power) for loss in (EXACT, SAMPLED) for power in (14, 16, 18, 20)),
+    *((CONTEXT, 2**power) for power in (4, 6, 8, 10)),
+)
+SMALL = ((EXACT, 2**9), (SAMPLED, 2**10))  # the points of --quick
+TPUS = {4: 'v5e-2x2', 16: 'v5e-4x4', 256: 'v5e-16x16'}  # number of devices -> results of experiments/cost/accelerator
+HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the command-line flags of the study."""
+    parser.add_count('--batch', 512, 'number of words per update of MLP9')
+    parser.add_count('--rounds', 3, 'number of timed turns')
+    parser.add_output_path(RESULTS / 'growth.json')
+    parser.add_switch('--figure', 'draw the figure of the committed results without measuring anything')
+    parser.add_quick(batch=64, rounds=1, output='runs/quick/growth.json')
+
+
+def cost(network: str, size: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
+    """Returns the time per word, in seconds, and the peak memory of this process, in bytes."""
+    problem.set_up()
+    if network == CONTEXT:
+        keys = {'model.bptt_length': size, 'model.memory': size}
+        config, V, batch = config_lib.override(problem.rung('attention'), keys), brown.VOCABULARY, CONTEXT_BATCH
+    else:
+        config, V = brown.get_config('mlp9' if network == EXACT else 'mlp9,sampled'), size
+    turn = contestants.find('ours')(problem.make_problem(config, V, batch, STEPS, rounds + 1), precision)
+    turn()
+    clock = [time.perf_counter()]
+    for _ in range(rounds):
+        turn()
+        clock.append(time.perf_counter())
+    seconds = [(end - start) / (STEPS * batch) for start, end in itertools.pairwise(clock)]
+    return {'network': network, 'size': size, 'seconds_per_word': seconds, 'peak_bytes': memory.resident('VmHWM')}
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields the results after each point."""
+    precision, rows = native_precision(), list[dict[str, Any]]()
+    facts = {'batch': flags.batch, 'precision': precision, 'load_before': os.getloadavg()[0]}
+    facts |= of_module('experiments.cost.speed.growth')
+    spawn = multiprocessing.get_context('spawn')
+    for network, size in SMALL if flags.quick else POINTS:
+        with concurrent.futures.ProcessPoolExecutor(1, spawn) as executor:
+            rows.append(executor.submit(cost, network, size, flags.batch, flags.rounds, precision).result())
+        yield {**facts, 'rows': rows}
+
+
+def seconds_per_word(row: dict[str, Any]) -> float:
+    """Returns the median time per word."""
+    return statistics.median(row['seconds_per_word'])
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns one line per point."""
+    rows = []
+    for row in measured['rows']:
+        seconds = seconds_per_word(row)
+        speed = [f'{seconds * 1e6:,.0f}', f'{1 / seconds:,.0f}', f'{row["peak_bytes"] / 1e6:,.0f}']
+        rows.append([row['network'], f'{row["size"]:,}', *speed])
+    return markdown_table(HEADER, rows)
+
+
+def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], dict[str, Sequence[Sequence[float]]]]]:
+    """Yields the columns of the figure.
+
+    Each consists of the labels of its axes (size, cost, memory), and of a dictionary that maps the name of a line to
+    its points (size, cost, memory in MB).
+    """
+
+    def trained(network: str) -> list[tuple[float, float, float]]:
+        rows = [row for row in measured['rows'] if row['network'] == network]
+        return [(row['size'], seconds_per_word(row) * 1e6, row['peak_bytes'] / 1e6) for row in rows]
+
+    yield ('|V|', 'µs per training word', 'MB'), {EXACT: trained(EXACT), SAMPLED: trained(SAMPLED)}
+    yield ('words of context', 'µs per training word', 'MB'), {CONTEXT: trained(CONTEXT)}
+
+    texts = [text['first'] for text in results.load(COST / 'scale/results/preparation.json')['texts']]
+    sizes = results.load(COST / 'scale/results/ngrams.json')['sizes']
+    prepared = [
+        (t['words'], t['cut_seconds'] + t['encode_seconds'], (t['peak_bytes'] + 2 * t['helper_peak_bytes']) / 1e6)
+        for t in texts
+    ]
+    estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e6) for s in sizes]
+    yield ('words of text', 'seconds', 'MB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
+
+    meshes: dict[str, list[tuple[float, float, float]]] = {'batch divided': [], 'batch and words divided': []}
+    for n, topology in TPUS.items():
+        entries = results.load(COST / f'accelerator/results/{topology}.json')['entries']
+        for points, data in zip(meshes.values(), (n, math.isqrt(n))):
+            entry = entries[accelerator.Case('mlp10', topology, data, n // data, accelerator.WEAK * n).name]
+            sent = sum(each['count'] * each['bytes'] for each in entry['collectives'])
+            points.append((n, sent / 1e6, sum(entry['memory'].values()) / 1e6))
+    yield ('devices (TPU v5e, compiled)', 'MB sent per update', 'MB per device'), meshes
+
+
+def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
+    """Draws each cost above the memory that it needs."""
+    import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
+
+    axes = (figure := matplotlib.figure.Figure(figsize=(13, 6), layout='constrained')).subplots(2, 4, sharex='col')
+    for column, (labels, lines) in zip(axes.T, columns(measured)):
+        for i, panel in enumerate(column):
+            style_axes(panel, 'y')
+            for name, points in lines.items():
+                panel.plot([p[0] for p in points], [p[1 + i] for p in points], 'o-', label=name, markersize=4)
+            panel.set(xscale='log', yscale='log', ylabel=labels[1 + i])
+        column[0].legend(frameon=False)
+        column[1].set_xlabel(labels[0])
+    save_figure(figure, path)
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table. Draws the figure if requested."""
+    measured = problem.recorded(flags)
+    if flags.figure:
+        draw(measured, flags.output.with_suffix('.png'))
+    return make_table(measured)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the points unless --figure is set, and prints the table."""
+    if not flags.figure:
+        results.write_each(flags.output, measure(flags))
+    print(study.shown(show, flags))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show)
