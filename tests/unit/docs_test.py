@@ -142,6 +142,27 @@ def test_the_table_of_models_for_reading_experiments_has_the_numbers_of_the_stud
     assert chosen == [[name, gains[name], correct[name]] for name, *_ in chosen]
 
 
+def _numbers(page: str, start: str) -> list[str]:
+    """Returns the decimal numbers in the sentence of a page that starts with `start`."""
+    _, _, rest = ' '.join((ROOT / page).read_text().split()).partition(start)
+    return re.findall(r'\d+\.\d+', re.split(r'\.(?!\d)', rest)[0])
+
+
+def test_sentences_about_recurrent_networks_have_the_numbers_of_the_study():
+    lstm, gru = (results.read(results.folder('recurrent'), name)['perplexity'] for name in ('lstm', 'gru'))
+    for start, found in {'On Brown, an LSTM reaches': lstm, 'A GRU reaches': gru}.items():
+        assert _numbers('docs/howto/tables.md', start) == [f'{found[split]:.1f}' for split in ('valid', 'test')]
+
+
+def test_sentences_about_wikitext2_have_the_numbers_of_the_study():
+    page, names = 'experiments/beyond/wikitext2/README.md', ('one_minute', 'five_minutes', 'twenty_minutes', 'one_hour')
+    found = [results.read(results.folder('wikitext2'), name) for name in names]
+    shares = [100 - 100 * each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
+    mixed = [each['mixture']['by_frequency']['test'] for each in found]
+    assert _numbers(page, 'Calibration lowers the perplexity') == [f'{share:.1f}' for share in shares]
+    assert _numbers(page, 'the four networks reach test perplexities') == [f'{test:.1f}' for test in mixed]
+
+
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_examples_in_docstrings_run(path):
     module = importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts))
