@@ -163,6 +163,14 @@ def test_sentences_about_wikitext2_have_the_numbers_of_the_study():
     assert _numbers(page, 'the four networks reach test perplexities') == [f'{test:.1f}' for test in mixed]
 
 
+def test_pages_have_the_lengths_that_they_promise():
+    assert len((ROOT / 'README.md').read_text().splitlines()) <= 90
+    pages = [page for page in PAGES if page.suffix == '.md' and ROOT / 'docs' in page.parents]
+    assert [page for page in pages if page.parent.name != 'reference' and len(page.read_text().split()) > 1500] == []
+    (lines,) = re.findall(r'implemented in (\d+) lines\]\(nplm_jax/models/nplm.py', (ROOT / 'README.md').read_text())
+    assert len((ROOT / 'nplm_jax' / 'models' / 'nplm.py').read_text().splitlines()) <= int(lines)
+
+
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_examples_in_docstrings_run(path):
     module = importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts))
