@@ -7,6 +7,7 @@ import importlib
 import json
 import pathlib
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -169,6 +170,13 @@ def test_pages_have_the_lengths_that_they_promise():
     assert [page for page in pages if page.parent.name != 'reference' and len(page.read_text().split()) > 1500] == []
     (lines,) = re.findall(r'implemented in (\d+) lines\]\(nplm_jax/models/nplm.py', (ROOT / 'README.md').read_text())
     assert len((ROOT / 'nplm_jax' / 'models' / 'nplm.py').read_text().splitlines()) <= int(lines)
+
+
+def test_the_architecture_lists_the_layers_that_are_checked():
+    (contract, *_) = tomllib.loads((ROOT / 'pyproject.toml').read_text())['tool']['importlinter']['contracts']
+    page = (ROOT / 'docs' / 'architecture.md').read_text()
+    (listed,) = re.findall(r'From top to bottom, the subpackages of `nplm_jax/` are (.*?)\.\s', page, re.DOTALL)
+    assert re.findall(r'`(\w+)`', listed) == contract['layers'][1:]  # the first is for two modules
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
