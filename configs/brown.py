@@ -2,9 +2,9 @@
 
     nplm train brown                     the paper's network, trained for at most four minutes
     nplm sweep brown                     16 points: n, m, h, with and without direct connections
-    nplm train brown:quick               a small network with the paper's architecture, trained in less than a minute
+    nplm train brown:quick               a small network with the paper's architecture, trained in about a minute
     nplm train brown:quick --search=40   40 trials around this small network
-    nplm train brown:large               the paper's network, trained with the exact loss in about ten minutes
+    nplm train brown:large               the paper's network, trained with the exact loss in half an hour
     nplm train brown:mlp9                a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
     nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                          _5, classes_150 to _2000, classes_500_4, classes_500_5

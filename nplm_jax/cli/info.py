@@ -57,7 +57,8 @@ def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:
-        rare = f', with <rare> as {words["rare_share"]:.1%} of the text' if words['rare_share'] else ''
+        counted = 'training words' if settings.corpus.count_over == 'train' else 'text'
+        rare = f', with <rare> as {words["rare_share"]:.1%} of the {counted}' if words['rare_share'] else ''
         frequent = f'; {" ".join(words["most_frequent"])} ...' if words['most_frequent'] else ''
         lines.append(f'vocabulary: {words["size"]:,} {words["unit"]}{rare}{frequent}')
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())

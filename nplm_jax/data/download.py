@@ -33,7 +33,7 @@ _DOWNLOAD_ERRORS = (
 
 
 class Wheel(NamedTuple):
-    """A wheel on PyPI, pinned by version, size in bytes and SHA-256."""
+    """A wheel on PyPI, pinned by version and SHA-256, and its size in bytes, which is only announced."""
 
     requirement: str
     num_bytes: int

@@ -7,6 +7,7 @@ import importlib
 import json
 import pathlib
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from helpers import ROOT
 
 from experiments import results
 from nplm_jax import __version__
+from nplm_jax.reporting import catalog
 from tools import reference_pages
 
 EQUATION_LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)\)')
@@ -97,7 +99,8 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
     for run in (folders / 'network', folders / 'counts'):
         results |= json.loads((run / 'results.json').read_text()).keys()
         files |= {path.name for path in run.iterdir()}
-    assert results | files <= _first_column('results.md') | _first_column('files.md')
+    results |= {'postprocessing', 'imported', 'sha256'}  # of a calibrated network, and of an ARPA file
+    assert results | files | {catalog.MINUTES} <= _first_column('results.md') | _first_column('files.md')
 
 
 def _rows(page: str) -> list[list[str]]:
@@ -140,6 +143,42 @@ def test_the_table_of_models_for_reading_experiments_has_the_numbers_of_the_stud
     chosen = [row for row in _rows('docs/howto/surprisal.md') if row[0] in correct]
     assert len(chosen) == 8
     assert chosen == [[name, gains[name], correct[name]] for name, *_ in chosen]
+
+
+def _numbers(page: str, start: str) -> list[str]:
+    """Returns the decimal numbers in the sentence of a page that starts with `start`."""
+    _, _, rest = ' '.join((ROOT / page).read_text().split()).partition(start)
+    return re.findall(r'\d+\.\d+', re.split(r'\.(?!\d)', rest)[0])
+
+
+def test_sentences_about_recurrent_networks_have_the_numbers_of_the_study():
+    lstm, gru = (results.read(results.folder('recurrent'), name)['perplexity'] for name in ('lstm', 'gru'))
+    for start, found in {'On Brown, an LSTM reaches': lstm, 'A GRU reaches': gru}.items():
+        assert _numbers('docs/howto/tables.md', start) == [f'{found[split]:.1f}' for split in ('valid', 'test')]
+
+
+def test_sentences_about_wikitext2_have_the_numbers_of_the_study():
+    page, names = 'experiments/beyond/wikitext2/README.md', ('one_minute', 'five_minutes', 'twenty_minutes', 'one_hour')
+    found = [results.read(results.folder('wikitext2'), name) for name in names]
+    shares = [100 - 100 * each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
+    mixed = [each['mixture']['by_frequency']['test'] for each in found]
+    assert _numbers(page, 'Calibration lowers the perplexity') == [f'{share:.1f}' for share in shares]
+    assert _numbers(page, 'the four networks reach test perplexities') == [f'{test:.1f}' for test in mixed]
+
+
+def test_pages_have_the_lengths_that_they_promise():
+    assert len((ROOT / 'README.md').read_text().splitlines()) <= 90
+    pages = [page for page in PAGES if page.suffix == '.md' and ROOT / 'docs' in page.parents]
+    assert [page for page in pages if page.parent.name != 'reference' and len(page.read_text().split()) > 1500] == []
+    (lines,) = re.findall(r'implemented in (\d+) lines\]\(nplm_jax/models/nplm.py', (ROOT / 'README.md').read_text())
+    assert len((ROOT / 'nplm_jax' / 'models' / 'nplm.py').read_text().splitlines()) <= int(lines)
+
+
+def test_the_architecture_lists_the_layers_that_are_checked():
+    (contract, *_) = tomllib.loads((ROOT / 'pyproject.toml').read_text())['tool']['importlinter']['contracts']
+    page = (ROOT / 'docs' / 'architecture.md').read_text()
+    (listed,) = re.findall(r'From top to bottom, the subpackages of `nplm_jax/` are (.*?)\.\s', page, re.DOTALL)
+    assert re.findall(r'`(\w+)`', listed) == contract['layers'][1:]  # the first is for two modules
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))

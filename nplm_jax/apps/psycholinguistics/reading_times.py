@@ -16,8 +16,8 @@ word.
 
 With --item=item,condition, each condition is a separate text. The conditions of an item stay in the same fold and are
 resampled together. With --item=item,reader, the table has one row per word and reader, and times are not averaged over
-readers. --output writes the table with all predictors and the column `analysed`, for example for an analysis in R (see
-docs/howto/reading_times.md).
+readers. --output writes the table with the lengths, log frequencies, surprisals and positions, and with the column
+`analysed`, for example for an analysis in R (see docs/howto/reading_times.md).
 """
 
 import argparse
@@ -76,6 +76,9 @@ def main(flags: argparse.Namespace) -> None:
     models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
     options = measurement.Options(context=flags.context, spillover=gains.NUM_BEFORE)
     measured = measurement.measure(models.by_name(), table.stimuli, options)
+    if table.log_frequency_W is not None:
+        for distance, cells_W in enumerate(gains.with_words_before(table.log_frequency_W, table.item_W).T):
+            measured['log_frequency' + f'_prev{distance}' * (distance > 0)] = cells_W.tolist()
     predictors = make_predictors(table, measured, models.names)
     results = _analyse(table, predictors, measured, flags)
     models.warn_unknown(' '.join(measured['tokens']).split(' '))
@@ -177,15 +180,13 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
     Args:
         table: The words.
-        measured: The columns from `measurement.measure`.
+        measured: The columns from `measurement.measure`, with the log frequencies of the table, if it contains any.
         models: The names of the models.
 
     Raises:
         BadInput: There are no log frequencies.
     """
-    log_frequency_W = table.log_frequency_W
-    if log_frequency_W is None:
-        log_frequency_W = np.array(measured['log_frequency'], float)
+    log_frequency_W = np.array(measured['log_frequency'], float)
     allowed = 'is required for ARPA files and models whose tokens are not words, because they have no word counts'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W

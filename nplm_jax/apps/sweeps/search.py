@@ -28,6 +28,7 @@ from nplm_jax.training.train import Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 
 _FINISHED = TrialState.COMPLETE, TrialState.PRUNED
+_DEPENDENT = 'train.', 'optimizer.'  # keys whose allowed values depend on other keys and on the length of the text
 
 
 class _Lost(BaseException):
@@ -209,7 +210,12 @@ class Search:
             shared = corpus if point.settings.corpus == self.space.settings.corpus else None
             results = _run(point.settings, folder, command, shared, report)
         except (Pruned, NonFiniteError, BadInput) as error:
-            if isinstance(error, BadInput) and point and error.key not in point.overrides:
+            if (
+                isinstance(error, BadInput)
+                and point
+                and error.key not in point.overrides
+                and not error.key.startswith(_DEPENDENT)
+            ):
                 raise  # unrelated to the point, so another attempt may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)

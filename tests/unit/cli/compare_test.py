@@ -10,6 +10,7 @@ from helpers import numbers
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import info as info_command
 from nplm_jax.config import records
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.line_start import LineStart
@@ -238,6 +239,15 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     config = json.loads((folders / 'network' / 'config.json').read_text())
     assert {'format': records.FORMAT, **info['config'], 'sha256': config['sha256']} == config
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
+
+
+@pytest.mark.parametrize('count_over,counted', [('all', 'text'), ('train', 'training words')])
+def test_info_names_the_words_of_which_rare_is_a_share(count_over, counted):
+    words = {'size': 9, 'rare_share': 0.25, 'unit': 'words', 'most_frequent': None}
+    info = {'vocabulary': words, 'results': {}, 'files': {}, 'config': {}, 'name': '', 'state': '', 'date': ''}
+    config = config_lib.override(config_lib.default_config(), {'corpus.count_over': count_over})
+    text = info_command.make_text(info | {'folder': ''}, experiment.load_settings(config))
+    assert f'9 words, with <rare> as 25.0% of the {counted}\n' in text
 
 
 def test_info_of_a_run_that_is_not_finished(folders, nplm_command, tmp_path):

@@ -104,10 +104,13 @@ def test_rows_of_readers_are_kept_and_their_items_are_left_out_together(folders,
 
 
 def test_a_table_for_readers_and_frequencies_of_the_table(folders, tmp_path, nplm_command):
-    table = write_table(tmp_path / 'times.csv')
+    table, output = write_table(tmp_path / 'times.csv'), tmp_path / 'predictors.csv'
     shown, _ = nplm_command(
-        'reading-times', str(folders / 'counts'), '--table', str(table), '--frequency=time', '--scale=ms'
+        'reading-times', folders / 'counts', f'--table={table}', '--frequency=time', '--scale=ms', f'--output={output}'
     )
+    rows = list(csv.DictReader(output.read_text().splitlines()))
+    assert [float(row['log_frequency']) for row in rows] == [float(row['time']) for row in rows]
+    assert [row['log_frequency_prev2'] for row in rows[:4]] == ['', '', *(row['log_frequency'] for row in rows[:2])]
     assert re.findall(r'\d+', shown[0])[:4] == ['60', '108', '12', '100']
     assert shown[1].split('|')[1].strip() == 'run' and 'ms/bit' in shown[1]
 

@@ -48,6 +48,13 @@ def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(s
     assert json.loads((study.parent / 'runs' / 'trial-0000' / 'results.json').read_text())['updates'] == 12
 
 
+def test_a_trial_is_refused_if_its_values_make_another_key_impossible(study):
+    study.write_text(STUDY.replace("'train.epochs': 4", "'train.epochs': [1, 4][trial.number]"))
+    done = start(study, 2, '--config.optimizer.warmup=3')
+    assert done.returncode == 0 and 'trial-0000: optimizer.warmup=3: ' in done.stderr
+    assert [trial.user_attrs.get('state') for trial in trials(study)] == ['refused', None]
+
+
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
     looks, report = [], search.Report.__call__
 
