@@ -111,7 +111,7 @@ class Run:
     def text(self) -> str:
         """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
-        The value is the digest in corpus.json (or the path of a run without one) and the number of words in each sample.
+        The value is the digest in corpus.json (or the path of a run) and the number of words in each sample.
         The total is added if it differs by over 0.1% from corpus.json: runs that read lines do not predict `<text>`.
         """
         results = self.results or {}
