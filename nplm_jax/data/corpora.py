@@ -55,28 +55,29 @@ class _Reader(NamedTuple):
 
     Attributes:
         sources: Finds the texts of the corpus.
-        path_keys: The keys of `corpus.*` that hold paths of this corpus.
+        file_keys: The keys of `corpus.*` that describe files and are read for this corpus.
         find_files: Finds the user's files.
         is_tokenized: Whether all tokens in the text are separated by whitespace.
         licence: A one-line description of the text and its licence.
     """
 
     sources: Callable[[CorpusSettings], list[TextSource]]
-    path_keys: tuple[str, ...] = ()
+    file_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
     licence: str = "Text of the model's author; ask the author for its licence."
 
 
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises BadInput for an unknown `corpus.name`, an unused path key or incompatible settings."""
-    path_keys = _reader(settings).path_keys
-    for key in ('path', 'valid_path', 'test_path'):
-        value = getattr(settings, key)
-        require(key in path_keys or not value, f'corpus.{key}', value, f'must be empty for corpus.name={settings.name}')
+    """Raises BadInput for an unknown `corpus.name`, an unused file key or incompatible settings."""
+    file_keys = _reader(settings).file_keys
+    for key in _FILE_KEYS:
+        value, default = getattr(settings, key), getattr(CorpusSettings, key)
+        allowed = f'must be {default or "empty"} for corpus.name={settings.name}'
+        require(key in file_keys or value == default, f'corpus.{key}', value, allowed)
     if settings.paragraphs == 'eos':
         _check_eos(settings)
-    elif path_keys != _PATHS:
+    elif file_keys != _FILE_KEYS:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
@@ -84,7 +85,7 @@ def check_settings(settings: CorpusSettings) -> None:
         check_default_sizes(settings)  # except for ap_news, whose config sets the sizes
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
-        is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
+        is_read = file_keys == _FILE_KEYS and settings.paragraphs != 'blank_lines'
         require(is_read, 'corpus.tokens', 'lmplz', problem)
 
 
@@ -138,8 +139,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(sources, prepared, settings)
     has_lines = sources[0].has_lines and prepared.tokenizer.boundary_tokens
-    # Texts for lossless tokenizers are shortened before they are tokenized.
-    keeps_all = not settings.words or prepared.tokenizer.is_lossless
+    keeps_all = not settings.words or prepared.tokenizer.is_lossless  # `find_sources` has shortened their texts
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
     return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
 
@@ -184,7 +184,7 @@ def _function(settings: CorpusSettings) -> Callable[..., Any]:
 
 def _reads_user_text(settings: CorpusSettings) -> bool:
     """Returns whether the text comes from the user rather than from a published corpus."""
-    return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
+    return plugins.is_path(settings.name) or _CORPORA[settings.name].file_keys == _FILE_KEYS
 
 
 def _of_texts(texts: Iterable[str]) -> TextSource:
@@ -284,17 +284,17 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: 
         yield from text_files.read_chunks(key, file, column, *choices)
 
 
-_PATHS = ('path', 'valid_path', 'test_path')
+_FILE_KEYS = ('path', 'valid_path', 'test_path', 'column')
 _WITH_EOS = 'wikitext2', 'wikitext103'  # corpora that support corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
-    'ap_news': _Reader(_ap_news_sources, _PATHS, _find_text, False, 'AP News: licensed text.'),
+    'ap_news': _Reader(_ap_news_sources, _FILE_KEYS, _find_text, False, 'AP News: licensed text.'),
     'wikitext2': _Reader(_wikitext2_sources, ('path',), _find_wikitext2, licence=wikitext2.PACKAGE.licence),
     'wikitext103': _Reader(_wikitext103_sources, ('path',), licence=wikitext2.PACKAGE.licence.replace('-2', '-103')),
     'gutenberg': _Reader(
         lambda settings: [_of_texts(gutenberg.texts())], is_tokenized=False, licence=gutenberg.PACKAGE.licence
     ),
-    'text': _Reader(_text_sources, _PATHS, _find_text, is_tokenized=False),
+    'text': _Reader(_text_sources, _FILE_KEYS, _find_text, is_tokenized=False),
     'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])], licence='Three sentences of nplm-jax.'),
 }
 _PLUGIN = _Reader(_plugin_sources, is_tokenized=False)

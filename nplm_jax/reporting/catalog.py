@@ -19,7 +19,7 @@ from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
 from nplm_jax.reporting import packed
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import null_to_inf
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import ANY_KEY, Schema, matches_schema, read_bytes, read_json, sha256
@@ -89,10 +89,9 @@ class Run:
     @property
     def date(self) -> str:
         """The modification time of the results, metrics or config, whichever is found first, in local time."""
-        files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
-        written = next(file.stat().st_mtime for file in files if file.exists())
+        files = (file for name in (RESULTS, METRICS, CONFIG) if (file := self.folder / name).exists())
         try:
-            return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
+            return datetime.datetime.fromtimestamp(next(files).stat().st_mtime).strftime('%Y-%m-%d %H:%M')
         except (OverflowError, ValueError, OSError):  # a date beyond the year 9999
             return 'unknown'
 
@@ -100,8 +99,7 @@ class Run:
         """Returns the recorded perplexity of a split: None if it is not recorded, infinity if the record is null."""
         if self.results is None or self.imported:
             return None
-        value = self.results['perplexity'][split]
-        return float('inf') if value is None else float(value)
+        return null_to_inf(self.results['perplexity'][split])
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -113,11 +111,14 @@ class Run:
     def text(self) -> str:
         """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
-        The value is the digest in corpus.json and the number of words in each sample, if any. If a run has no digest
-        (imported without --vocabulary, or damaged), its unique path replaces the digest.
+        The value is the digest in corpus.json (or the path of a run) and the number of words in each sample.
+        The total is added if it differs by over 0.1% from corpus.json: runs that read lines do not predict `<text>`.
         """
-        sample = (self.results or {}).get('sample', {}).get('words', 'all words')
-        return f'{self._corpus.get("sha256") or self.folder.resolve()}, {sample}'
+        results = self.results or {}
+        sample, counts = results.get('sample', {}).get('words', 'all words'), (self._corpus, results)
+        words, read = (sum(x.get('words', {}).get(split, 0) for split in SPLITS[1:]) for x in counts)
+        others = f', {read} words' if read and 1000 * abs(read - words) > words else ''
+        return f'{self._corpus.get("sha256") or self.folder.resolve()}, {sample}{others}'
 
     def has_test_text_of(self, other: 'Run') -> bool:
         """Returns whether two runs were evaluated on the same complete test text, regardless of tokenization.
@@ -134,11 +135,9 @@ class Run:
 
     @functools.cached_property
     def _corpus(self) -> dict[str, Any]:
-        """The content of corpus.json; empty if there is none."""
-        try:
-            return read_json(self.folder / CORPUS)
-        except BadInput:
-            return {}
+        """The content of corpus.json; empty if the file is missing or damaged."""
+        record = _read_or_empty(self.folder / CORPUS)
+        return record if matches_schema(record, {'words': {ANY_KEY: (int,)}}) else {}
 
 
 def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
@@ -165,8 +164,7 @@ def split_names(value: str) -> list[str]:
     """
     words, names = value.split(','), []
     while words:
-        sizes = (n for n in range(len(words), 0, -1) if exists(','.join(words[:n])))
-        size = next(sizes, 1)
+        size = next((n for n in range(len(words), 0, -1) if exists(','.join(words[:n]))), 1)
         names.append(','.join(words[:size]))
         words = words[size:]
     return names
@@ -186,8 +184,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
     for folder in folders:
         if not is_finished(folder):
             raise BadInput(key, f'{str(folder)!r} is not a finished run; {suggest(folder)}', value=value)
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(key, 'must not name a run twice', value=value)
+    require(len({folder.resolve() for folder in folders}) == len(folders), key, value, 'must not name a run twice')
     return folders
 
 
@@ -206,11 +203,16 @@ def is_finished(folder: pathlib.Path) -> bool:
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
     """Returns the results of a finished run; None if they are missing or incomplete."""
-    try:
-        results = read_json(folder / RESULTS)
-    except BadInput:
-        return None
+    results = _read_or_empty(folder / RESULTS)
     return results if is_complete(results) else None
+
+
+def _read_or_empty(file: pathlib.Path) -> dict[str, Any]:
+    """Returns the content of a JSON file; empty if the file is missing or damaged."""
+    try:
+        return read_json(file)
+    except BadInput:
+        return {}
 
 
 def digest(folder: pathlib.Path) -> str:
@@ -256,8 +258,7 @@ def read_run(folder: pathlib.Path) -> Run:
     if not (folder / CONFIG).is_file():
         raise BadInput('RUN', f'is not a run; {suggest(folder)}', value=str(folder))
     try:
-        record = read_json(folder / CONFIG)
-        values = read_values(record)
+        values = read_values(record := read_json(folder / CONFIG))
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
@@ -270,11 +271,10 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the folders of runs at or below `root`, sorted by name. Links are not followed."""
     runs = []
     for path, folders, files in os.walk(root):
-        depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
             runs.append(pathlib.Path(path))
-        descends = CONFIG not in files and depth < _DEPTH  # do not search inside runs
-        folders[:] = sorted(f for f in folders if descends and not f.startswith('.'))
+        is_deep = len(pathlib.Path(path).relative_to(root).parts) >= _DEPTH
+        folders[:] = [] if is_deep or CONFIG in files else sorted(f for f in folders if not f.startswith('.'))
     return runs
 
 

@@ -218,12 +218,14 @@ def choose(
     time_used = f'in {minutes:g} minutes of training'
     if plan.updates == budget.most_updates:
         time_used = f'in less than {minutes:g} minutes, because more epochs would not help'
-    left = (len(data.splits['test']) + len(data.valid)) * speed.score
+    most = budget.settings(width).eval.words
+    scored = sum(min(len(span), most or len(span)) for span in (data.valid, data.test))
+    left, share = scored * speed.score, f'{scored:,}' if most else 'all'
     time_left = f'{left / 60:.1f} minutes' if left >= 60 else f'{math.ceil(left)} s'
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
         f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
-        f'Evaluating all validation and test words will take about {time_left}',
+        f'Evaluating {share} validation and test words will take about {time_left}',
     ]
     return Choice(minutes, keys, reasons)
 

@@ -18,14 +18,18 @@ import numpy as np
 
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Params
 
 MAX_LETTERS = 4  # maximum length of a suffix
 
 
 def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     """Smooths the matrices with one row per word: C and the output matrices.
+
+    If lines are read separately, every line begins with the rare-word symbol (see `data.batches.mark_lines`). The
+    counts for C include these symbols.
 
     Args:
         network: The network, with a softmax over all words as its output layer.
@@ -38,8 +42,11 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     """
     words = data.vocabulary.words
     counts_V = mapped_arrays.bincount(data.train_words, len(words))
-    names = [name for name in network.tables.of_words if np.ndim(params[name]) > 1]
-    return params | {name: jnp.asarray(smooth_rows(np.asarray(params[name]), words, counts_V, k)) for name in names}
+    num_lines = 0 if network.line_end is None else counts_V[network.line_end]
+    read_V = counts_V + num_lines * (np.arange(len(words)) == RARE_ID)
+    tables = {name: np.asarray(params[name]) for name in network.tables.of_words if np.ndim(params[name]) > 1}
+    counts = dict.fromkeys(tables, counts_V) | {EMBEDDING: read_V}
+    return params | {name: jnp.asarray(smooth_rows(table, words, counts[name], k)) for name, table in tables.items()}
 
 
 def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarray, k: float) -> np.ndarray:

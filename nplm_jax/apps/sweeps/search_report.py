@@ -10,9 +10,8 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from nplm_jax.reporting import figures
+from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
-from nplm_jax.runs import run_inputs
 from nplm_jax.utils.io import write_atomically
 
 
@@ -49,7 +48,7 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
     complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(trial.value)]
     lines = [table]
     folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
-    if len({run_inputs.read_record(path).get('sha256') for path in folders}) > 1:
+    if len({catalog.read_run(path).text for path in folders}) > 1:
         lines.append('The trials differ in their words or vocabulary, so their perplexities are not comparable')
         return '\n'.join(lines)
     if len(complete) > 1:

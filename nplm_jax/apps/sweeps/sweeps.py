@@ -105,6 +105,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
+    evaluated: set[str] = set()  # `Run.text` of all points
     precisions: set[str] = set()  # precisions used by all networks
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
@@ -117,6 +118,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
             if text != expected:
                 run_inputs.refuse_changes(folder, f'{point.name} was started on a different text than {first}')
+            evaluated.add(catalog.read_run(folder / point.name).text)
             if used := sorted({*results.get('precision', {}).values()}):  # empty unless the point is a network
                 precisions.add(', '.join(used))
             record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
@@ -125,7 +127,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     names = {point.name for point in points}
     records += [{'point': name, 'state': word} for name, word in failures.items() if name not in names]
     finished = [record for record in records if record['state'] == _FINISHED]
-    comparable = len({text for _, text in texts.values()}) <= 1
+    comparable = len(evaluated) <= 1
     is_ranked = comparable and len(records) > 1
     candidates = [record for record in finished if is_ranked and record['valid'] < math.inf]
     best = min(candidates, key=lambda record: record['valid'], default=None)

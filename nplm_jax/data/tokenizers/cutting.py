@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
-from nplm_jax.data.tokenizers.token_text import spells
+from nplm_jax.data.tokenizers.token_text import separates_paragraphs, spells
 from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, TextChunk, Tokenizer
 from nplm_jax.data.word_stream import WordStream
 
@@ -33,19 +33,19 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
 
     Returns:
         The stream; the number of occurrences of each special token in the text; and whether the tokens reproduce the
-        text except for whitespace.
+        text except for whitespace, with the same borders between words.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
+    blocks = [] if tokenizer.is_lossless else paragraphs(tokenizer, chunk)
     if tokenizer.is_lossless:
         strings += tokenizer.split(tokenizer.normalize(chunk.text))
-    else:
-        for number, paragraph in enumerate(paragraphs(tokenizer, chunk)):
-            if tokenizer.boundary_tokens and not chunk.ends_lines and (number or chunk.begins_paragraph):
-                strings.append(paragraph_mark)
-            strings += paragraph
-            if chunk.ends_lines:
-                strings.append(paragraph_mark)
+    for number, paragraph in enumerate(blocks):
+        if tokenizer.boundary_tokens and not chunk.ends_lines and (number or chunk.begins_paragraph):
+            strings.append(paragraph_mark)
+        strings += paragraph
+        if chunk.ends_lines:
+            strings.append(paragraph_mark)
     stream = WordStream.from_words(strings)  # strings are cut independently
     written: collections.Counter[str] = collections.Counter()
     counts = np.bincount(stream.type_ids_L, minlength=len(stream.types)).tolist()
@@ -54,13 +54,13 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     for string, count in zip(stream.types, counts):
         tokens = [_PLACED[string]] if string in _PLACED else next(cut)
         if string not in _PLACED and not tokenizer.is_lossless:
-            for token in tokens:
-                if token in SKIPPED or token in UNKNOWN:
-                    written[token] += count
+            for token in (token for token in tokens if token in SKIPPED or token in UNKNOWN):
+                written[token] += count
             tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
         parts.append(tokens)
     is_spelled = spells(tokenizer, (pair for pair in zip(stream.types, parts) if pair[0] not in _PLACED))
-    return stream.replace_types(parts), dict(written), is_spelled
+    are_separate = tokenizer.boundary_tokens or len(blocks) < 2 or separates_paragraphs(tokenizer)
+    return stream.replace_types(parts), dict(written), is_spelled and are_separate
 
 
 def tokenize(

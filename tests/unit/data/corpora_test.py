@@ -181,6 +181,12 @@ def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(t
     assert text(tmp_path / 'in').words == '<text> <p> a1 a2 <text> <p> b1 b2'.split()
 
 
+@pytest.mark.parametrize('key, value', [('path', 'a.txt'), ('test_path', 'a.txt'), ('column', 'body')])
+def test_a_published_corpus_refuses_keys_of_files(key, value):
+    with refuses(f'corpus.{key}'):
+        corpora.check_settings(corpus_settings('brown', **{key: value}))
+
+
 def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     for name in ('train', 'valid', 'test'):
         (tmp_path / name).write_text(f'{name} words')

@@ -141,6 +141,14 @@ def test_words_and_bytes_are_those_of_the_text(theirs, folder):
     assert size.utf8_bytes == sum(bytes_of) + len(LINES) + 1  # <p> of each line, <text>
 
 
+def test_lines_that_no_mark_and_no_space_separates_have_no_word_count(theirs, folder):
+    of(theirs, folder)
+    settings = settings_of(folder / 'theirs.json', folder, **{'corpus.boundary_tokens': False})
+    corpus = corpora.load(settings.corpus)
+    is_spelled = isinstance(theirs.decoder, (decoders.Metaspace, decoders.BPEDecoder))  # BERT changes the text
+    assert corpus.is_spelled == is_spelled
+
+
 def test_each_word_in_a_token_of_several_words_counts(tmp_path):
     merges = [('o', 'f'), ('t', 'h'), ('th', 'e'), ('Ġ', 'the'), ('of', 'Ġthe')]
     tokens = [*'ofthe', 'Ġ', *map(''.join, merges)]

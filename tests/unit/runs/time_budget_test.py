@@ -87,6 +87,11 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
 
 
+def test_the_evaluation_of_a_sample_takes_the_time_of_its_words(text, data, monkeypatch):
+    monkeypatch.setattr(width_choice, 'measure', lambda *_: width_choice.Timing(1e-3, 0.0, 1e-3))
+    assert numbers(choose(text, data, 2, model__h=64, eval__words=2000).reasons[2]) == ['4,000', '4']
+
+
 def test_networks_are_timed_in_a_run_of_one_pass(text, data, monkeypatch):
     epochs = []
 

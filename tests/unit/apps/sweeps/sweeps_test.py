@@ -233,6 +233,15 @@ def test_points_of_other_words_have_no_best(bigrams, tmp_path):
     assert not line.startswith('Best')
 
 
+def test_points_that_were_evaluated_on_other_words_have_no_best(bigrams, tmp_path):
+    points = bigrams(0.1, 0.2)
+    assert 'not comparable' not in sweeps.run(points, tmp_path / 'runs', '')
+    path = tmp_path / 'runs' / points[0].name / 'results.json'
+    sample = {'words': {'valid': 16, 'test': 16}, 'standard_error': {'valid': 1.0, 'test': 1.0}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {'sample': sample}))
+    assert 'not comparable' in sweeps.write_table(points, tmp_path / 'runs', {})
+
+
 def test_a_table_over_two_texts_is_refused(bigrams, tmp_path):
     for delta, text in ((0.1, 'a b c d a c b d '), (0.2, 'a c b d a b c d ')):
         (tmp_path / 'text').write_text(text * 20)
