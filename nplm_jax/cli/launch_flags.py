@@ -106,7 +106,10 @@ def parse(argv: list[str]) -> list[str]:
         flags.Error: A flag is invalid.
     """
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
-    argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
+    try:
+        argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
+    except UnicodeDecodeError as error:
+        raise BadInput('--flagfile', f'is not text ({error.reason})') from None
     for extension in extensions():
         named = extension.name_config(named)
     check_flags(named)
