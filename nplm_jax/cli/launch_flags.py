@@ -128,8 +128,8 @@ def parse(argv: list[str]) -> list[str]:
 def _check_combinations() -> None:
     """Raises BadInput if flags are missing or cannot be combined."""
     alone = [name for extension in extensions() for name in extension.needs_no_distributed]
-    for flag in (COORDINATOR, PROCESSES, PROCESS_ID):
-        if flag.value is not None and not (DISTRIBUTED.value or flag.name in alone):
+    for flag in (COORDINATOR, PROCESSES, PROCESS_ID, HEARTBEAT):
+        if flags.FLAGS[flag.name].present and not (DISTRIBUTED.value or flag.name in alone):
             raise BadInput(f'--{flag.name}', 'requires --distributed', value=flag.value)
     for extension in extensions():
         extension.check()
