@@ -46,9 +46,13 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
         names: Studies of `points.STUDIES`.
         only: A pattern that the names of the results must match, such as `mlp*`.
         repeat: Whether to retrain the runs whose results `experiments.audit` rejects.
+
+    Raises:
+        BadInput: No name matches the pattern.
     """
     faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
+    require(bool(wanted), '--only', only, f'matches no result of {", ".join(names)}')
     missing = [point for point in wanted if not point.result.exists() or point.result in faulty]
     return sorted(missing, key=lambda point: seconds_before(point) or float('inf'))
 

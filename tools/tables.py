@@ -107,8 +107,11 @@ def _overlap(table: str, other: str) -> float:
 
 
 if __name__ == '__main__':
+    prefixes = tuple(sys.argv[1:]) or ('',)
+    if wrong := [prefix for prefix in prefixes if not any(page.startswith(prefix) for page in SCRIPTS)]:
+        sys.exit(f'{wrong[0]}: no page begins with this prefix')
     for page, script in commands():
-        if any(page.startswith(prefix) for prefix in sys.argv[1:] or ['']):
+        if page.startswith(prefixes):
             command = [sys.executable, '-m', *script.split()]
             printed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
             path = ROOT / page

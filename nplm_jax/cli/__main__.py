@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command named by the first argument.
 
     If the input is invalid, prints a one-line message and exits with code 2. If a number is not finite, prints a
-    message and exits with code 1. If the output pipe is closed, exits with code 1 and prints nothing.
+    message and exits with code 1. If the output pipe is closed, exits with code 1 and prints nothing. After Ctrl-C,
+    exits with code 130.
     """
     prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
@@ -39,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)
         sys.exit(2 if isinstance(error, BadInput) else 1)
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -56,6 +56,7 @@ def define(parser: Parser) -> None:
 def main(flags: argparse.Namespace) -> None:
     """Prints the table and draws the figure."""
     require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix learns weights')
+    require(bool(flags.text) or not flags.tokens, '--tokens', flags.tokens, 'requires --text')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'contains no words')
 

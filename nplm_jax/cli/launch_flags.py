@@ -106,7 +106,10 @@ def parse(argv: list[str]) -> list[str]:
         flags.Error: A flag is invalid.
     """
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
-    argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
+    try:
+        argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
+    except UnicodeDecodeError as error:
+        raise BadInput('--flagfile', f'is not text ({error.reason})') from None
     for extension in extensions():
         named = extension.name_config(named)
     check_flags(named)
@@ -125,8 +128,8 @@ def parse(argv: list[str]) -> list[str]:
 def _check_combinations() -> None:
     """Raises BadInput if flags are missing or cannot be combined."""
     alone = [name for extension in extensions() for name in extension.needs_no_distributed]
-    for flag in (COORDINATOR, PROCESSES, PROCESS_ID):
-        if flag.value is not None and not (DISTRIBUTED.value or flag.name in alone):
+    for flag in (COORDINATOR, PROCESSES, PROCESS_ID, HEARTBEAT):
+        if flags.FLAGS[flag.name].present and not (DISTRIBUTED.value or flag.name in alone):
             raise BadInput(f'--{flag.name}', 'requires --distributed', value=flag.value)
     for extension in extensions():
         extension.check()

@@ -62,6 +62,8 @@ def define(parser: Parser) -> None:
 def main(flags: argparse.Namespace) -> None:
     """Mixes the models and prints the table."""
     require(len(flags.runs) > 1, 'RUN', flags.runs[0], 'at least two runs are required')
+    is_arpa = flags.output.lower().endswith('.arpa')
+    require(bool(flags.to) or not is_arpa, '--output', flags.output, 'requires --to=arpa; the weights are a JSON file')
     if flags.to:
         _write_arpa(flags, shlex.join(['nplm', *flags.typed]))
         return

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from nplm_jax.data.formats import COMPRESSED
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
@@ -25,15 +26,18 @@ def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str
     require(flags.overwrite or not is_taken, key, str(found), EXISTS)
 
 
-def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False) -> None:
+def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False, compresses: bool = False) -> None:
     """Raises BadInput unless a file or a folder can be written.
 
     Args:
         key: The flag that names the path.
         path: The file or folder. If it is missing, its parent folder must exist.
         is_folder: Whether the path is a folder.
+        compresses: Whether the command compresses a file whose name ends in a suffix such as `.gz`.
     """
     found = expand(key, path)
+    is_plain = is_folder or compresses or found.suffix.lower() not in COMPRESSED
+    require(is_plain, key, str(path), f'must not end in {found.suffix}, because the output is not compressed')
     is_other = found.is_dir() != is_folder and found.exists()
     require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
     folder = found if found.is_dir() else found.parent

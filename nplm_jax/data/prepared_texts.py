@@ -12,6 +12,7 @@ Each text has a folder with the following files:
 import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -27,7 +28,7 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, write_atomically
-from nplm_jax.utils.untrusted import read_json, sha256
+from nplm_jax.utils.untrusted import open_regular, read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
 _RETRIES = 100  # maximum number of attempts to lock a folder that other processes remove
@@ -133,8 +134,9 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and timestamps of a file, which change when the file is written."""
-    status = file.stat()
+    """Returns the size and timestamps of a file, which change when the file is written; raises BadInput if missing."""
+    with open_regular(str(file), file) as opened:
+        status = os.fstat(opened.fileno())
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.language_model import check_ids
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import require_one_of
@@ -29,8 +30,12 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
 
     Returns:
         The ids of the neighbours, most similar first, and their cosines, float64, both B x K with K = min(k, V - 1).
+
+    Raises:
+        BadInput: An id is not that of a word, or `k` is less than 1.
     """
     require(k >= 1, 'k', k, 'must be 1 or more')
+    check_ids('ids', ids_B, len(features_VxM))
     features_VxM = np.asarray(features_VxM, np.float64)
     norms_V = np.linalg.norm(features_VxM, axis=1)
     unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]

@@ -80,12 +80,14 @@ def find_modules_here() -> None:
 
 
 def prepare_streams() -> None:
-    """Makes printing to stdout and stderr safe.
+    """Makes reading stdin and printing to stdout and stderr safe.
 
     A stream that the shell has closed (`2>&-`) is replaced by os.devnull. Otherwise, a file opened later would reuse
     its file descriptor, and libraries would write log messages into that file. Stdout uses UTF-8, as do the files that
     commands write. Characters that stderr cannot encode, for example in ASCII or Latin-1, are escaped.
     """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding='utf-8')
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)
         if stream is None:

@@ -4,8 +4,9 @@ import json
 import pathlib
 
 import pytest
+from helpers import refuses
 
-from experiments import audit, origins, results
+from experiments import audit, origins, points, results, runs
 from experiments.paper.section5 import paired
 from experiments.sources import of_runs
 
@@ -94,3 +95,11 @@ def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):
         with results.loaded() as inner:
             results.load(tmp_path / 'a.json')
     assert inner == outer == {tmp_path / 'a.json': {}}
+
+
+def test_a_pattern_that_matches_no_result_is_refused(monkeypatch, tmp_path):
+    made = points.Training(tmp_path / 'mlp9.json', 'brown-mlp9')
+    monkeypatch.setattr(points, 'STUDIES', {'table1': lambda: iter([made])})
+    assert runs.due(['table1'], 'mlp*', repeat=False) == [made]
+    with refuses('--only'):
+        runs.due(['table1'], 'mpl*', repeat=False)

@@ -5,7 +5,9 @@ import functools
 import io
 import json
 import re
+import runpy
 import shutil
+import sys
 
 import pytest
 from helpers import ROOT, refuses
@@ -104,3 +106,9 @@ def test_a_table_of_a_few_rows_is_not_written_over_a_table_that_has_more():
     long, short = (f'| a | b |\n|---|---|\n{rows(names)}' for names in ('wxyz', 'xv'))
     grown = '| a | b |\n|---|---|\n| x | 2 |\n| y | 2 |\n| v | 2 |\n'
     assert update(f'{long}\n{short}', grown) == f'{long}\n{grown}'
+
+
+def test_a_prefix_of_no_page_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, 'argv', ['tables', 'experiments/nosuch'])
+    with pytest.raises(SystemExit, match='^experiments/nosuch: '):
+        runpy.run_path(str(ROOT / 'tools' / 'tables.py'), run_name='__main__')

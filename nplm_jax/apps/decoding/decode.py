@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 import tqdm
 
-from nplm_jax.apps.decoding import decoder, nbest
+from nplm_jax.apps.decoding import decoder, nbest, reranking
 from nplm_jax.apps.decoding.frames import check_sums, log_probabilities
 from nplm_jax.cli.outputs import print_or_write
 from nplm_jax.cli.parser import Parser
@@ -207,4 +207,5 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
     require(
         any(references.values()), '--references', flags.references, 'contains no words, so the error rate is undefined'
     )
+    reranking.word_edits((), ())  # raises BadInput before the search if rapidfuzz is not installed
     return references

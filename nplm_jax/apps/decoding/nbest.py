@@ -173,6 +173,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
             raise BadInput(f'stdin:{number}', f'{path} has no reference for {key!r}; the file must contain {what}')
     found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
     require(any(a.reference for a in found), '--tune', flags.tune, 'contains no words, so the error rate is undefined')
+    reranking.word_edits((), ())  # raises BadInput before the models are loaded if rapidfuzz is not installed
     return found
 
 

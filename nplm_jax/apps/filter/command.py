@@ -145,7 +145,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     """
     path = expand('--output', output)
     is_folder = len(files) > 1 or path.is_dir() or output.endswith('/')
-    require_writable('--output', output, is_folder)
+    require_writable('--output', output, is_folder, compresses=True)
     outputs = {file: path / file.name if is_folder else path for file in files}
     names, inputs = collections.Counter(file.name for file in files), {file.resolve() for file in files}
     for file, written in outputs.items():

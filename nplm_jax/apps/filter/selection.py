@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import itertools
 import math
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,13 +18,13 @@ from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
 from nplm_jax.data import text_files, unspaced_scripts
+from nplm_jax.data.prepared_texts import facts
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.progress import progress_bar
-from nplm_jax.utils.untrusted import open_regular
 
 _COUNTS = 'documents', 'empty', 'unknown', 'words', 'oovs'  # see `Scorer.score`
 
@@ -122,12 +121,12 @@ class Job:
             BadInput: A file is damaged, or changes while it is read.
         """
         counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
-        known: dict[pathlib.Path, tuple[tuple[int, int], list[np.ndarray]]] = {}
+        known: dict[pathlib.Path, tuple[tuple[int, ...], list[np.ndarray]]] = {}
         written = []
         with progress_bar(sum(map(text_files.size, self.files)), 'scoring', ' bytes') as bar:
             if any(bound and bound.is_share for bound in (self.above, self.below)):
                 for file in self.files:
-                    known[file] = _stamp(file), [scores_D for _, scores_D in self._score(file, counts, bar)]
+                    known[file] = facts(file), [scores_D for _, scores_D in self._score(file, counts, bar)]
             sorted_D = self.found.perplexities()
             low = self.above.resolve(sorted_D) if self.above else 0.0
             high = self.below.resolve(sorted_D) if self.below else None
@@ -152,9 +151,9 @@ class Job:
             bar.update(batch.position - position)
             position = batch.position
 
-    def _again(self, file: pathlib.Path, stamp: tuple[int, int], known: Sequence[np.ndarray]) -> Scored:
+    def _again(self, file: pathlib.Path, before: tuple[int, ...], known: Sequence[np.ndarray]) -> Scored:
         """Yields the batches of a file again, with the perplexities from the first reading."""
-        if _stamp(file) != stamp:
+        if facts(file) != before:
             raise BadInput(file, 'has changed since it was scored')
         yield from zip(documents.read(file, self.layout), known, strict=True)
 
@@ -170,10 +169,3 @@ class Job:
                 kept += int(is_kept_D.sum())
                 total += int((~np.isnan(perplexities_D)).sum())
         return {'file': str(file), 'output': str(self.outputs[file]), 'documents': total, 'kept': kept}
-
-
-def _stamp(file: pathlib.Path) -> tuple[int, int]:
-    """Returns the size and the time of the last change of a file. Raises BadInput if it is missing."""
-    with open_regular(str(file), file) as opened:
-        status = os.fstat(opened.fileno())
-    return status.st_size, status.st_mtime_ns

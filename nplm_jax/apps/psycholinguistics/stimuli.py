@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import math
 import pathlib
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_CHARACTERS = 999  # maximum length of a word
+
+_DECIMAL_COMMA = re.compile(r'^([-+]?\d+),(\d{1,2}|\d{4,})$')
 
 _ADD_COLUMNS = 'list all columns that identify an item (--item=item,condition or --item=item,reader)'
 
@@ -260,8 +263,11 @@ def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[ra
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Converts a zone to a number; returns the default for names that have no order, such as 1_10."""
+    """Converts a zone to a number, such as 1.5 or 1,5; returns the default for names that have no order, such as 1_10.
+
+    Zones such as 1,000 also have no order, because the comma may be a decimal comma or separate the thousands.
+    """
     try:
-        return default if '_' in str(zone) else float(zone)
+        return default if '_' in str(zone) else float(_DECIMAL_COMMA.sub(r'\1.\2', str(zone).strip()))
     except (TypeError, ValueError, OverflowError):
         return default

@@ -26,8 +26,15 @@ _SNIFFED_CHARACTERS = 2**16
 
 
 def find_output(output: str) -> pathlib.Path | None:
-    """Returns the path of --output, or None if it is empty; raises BadInput if the suffix is not in WRITTEN."""
-    return _find('--output', output, WRITTEN) if output else None
+    """Returns the path of --output, or None if it is empty.
+
+    Raises:
+        BadInput: The suffix is not in WRITTEN, or it is `.parquet` and pyarrow is not installed.
+    """
+    path = _find('--output', output, WRITTEN) if output else None
+    if path and path.suffix.lower() == '.parquet':
+        import_pyarrow(str(path))  # before the models are measured
+    return path
 
 
 def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:

@@ -16,6 +16,9 @@ perplexities, which marks the run with the best validation perplexity.
 import argparse
 import itertools
 
+from absl import flags
+
+from nplm_jax.apps.sweeps import sweep_flags
 from nplm_jax.cli import train
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
@@ -39,6 +42,6 @@ def main(arguments: argparse.Namespace) -> None:
     configs = list(itertools.takewhile(lambda word: '=' not in word and not word.startswith('-'), argv))
     selection = [f'--configs={";".join(configs)}']
     if len(configs) == 1:
-        has_grid = any(word.partition('=')[0] == '--grid' for word in argv)
-        selection = [f'--config={configs[0]}', *([] if has_grid else ['--sweep'])]  # or KEY=VALUE,... words
+        flags.set_default(sweep_flags.SWEEP, True)  # unless a grid is given
+        selection = [f'--config={configs[0]}']
     train.start(arguments.typed, [*selection, *argv[len(configs) :]])

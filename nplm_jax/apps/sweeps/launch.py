@@ -41,8 +41,8 @@ class SweepExtension:
 
     @property
     def needs_no_distributed(self) -> tuple[str, ...]:
-        """See `Extension`. --launcher accepts --processes, and a search accepts --process_id."""
-        return ('processes',) * bool(asked.LAUNCHER.value) + ('process_id',) * asked.is_search()
+        """See `Extension`. --launcher accepts --processes and --heartbeat, and a search accepts --process_id."""
+        return ('processes', 'heartbeat') * bool(asked.LAUNCHER.value) + ('process_id',) * asked.is_search()
 
     @property
     def suffix(self) -> str:
@@ -70,14 +70,15 @@ class SweepExtension:
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:
-        """See `Extension`. Accepts arguments such as model.m=10,30 after --grid, or after --sweep from `nplm sweep`."""
+        """See `Extension`. Accepts arguments such as model.m=10,30 after --grid, or in `nplm sweep`."""
         if is_taken := asked.is_sweep():
-            is_both = bool(asked.GRID.value and asked.SWEEP.value)  # `check` rejects it
-            flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], is_both
+            flags.FLAGS['grid'].value = [*asked.GRID.value, *words]
         return is_taken
 
     def check(self) -> None:
         """See `Extension`."""
+        if asked.GRID.value and not flags.FLAGS['sweep'].present:  # `nplm sweep` makes --sweep the default
+            flags.FLAGS['sweep'].value = False
         for flag, others in _EXCLUDED:
             for other in others if _is_given(flag) else ():
                 if _is_given(other):
@@ -87,7 +88,11 @@ class SweepExtension:
             (asked.STORAGE, asked.is_search(), '--search'),
             (asked.VECTORIZE, asked.is_sweep(), '--sweep, --grid or --configs'),
             (asked.SLURM, asked.LAUNCHER.value == 'slurm', '--launcher=slurm'),
-            (asked.JOBS, asked.LAUNCHER.value and several, '--launcher and one of --sweep, --grid or --search'),
+            (
+                asked.JOBS,
+                asked.LAUNCHER.value and several,
+                '--launcher and one of --sweep, --grid, --configs or --search',
+            ),
         ):
             if _is_given(flag) and not is_met:
                 raise _refuse(flag, f'requires {needed}')

@@ -50,7 +50,7 @@ def find_points(launch: Launch) -> Points:
     if asked.SWEEP.value:
         return sweep_points.load_points(launch.file.partition(':')[0], launch.config)
     if asked.GRID.value:
-        return sweep_points.grid_points(asked.GRID.value, launch.config)
+        return sweep_points.grid_points(asked.GRID.value, launch.config, launch.overrides.keys())
     return Points([Point(launch.config.name, experiment.load_settings(launch.config), {})], {})
 
 
@@ -90,7 +90,7 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
         The names of the points whose jobs ended without a result.
     """
     assert asked.LAUNCHER.value is not None
-    jobs, folder = [], launch.folder
+    jobs, folder, processes = [], launch.folder, PROCESSES.value or 1
     if asked.is_sweep():
         sweeps.check_begun(points, folder)
     for point in points:
@@ -99,12 +99,12 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
         if not catalog.finished(point_folder):
             file = point.file or launch.file
             words = launch.words(*sweep_points.job_config(file, launch.overrides, launch.config, point))
-            heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if PROCESSES.value else []
+            heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if processes > 1 else []
             arguments = (*words, f'--workdir={point_folder}', *heartbeat, *launch.scheduler_flags)
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
         return []
-    options, processes = launchers.parse_slurm_options(asked.SLURM.value), PROCESSES.value or 1
+    options = launchers.parse_slurm_options(asked.SLURM.value)
     return launchers.run(
         jobs, asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
     )

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.config import settings as config_lib
@@ -95,22 +95,24 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
     return points
 
 
-def grid_points(axes: Sequence[str], config: Config) -> Points:
+def grid_points(axes: Sequence[str], config: Config, typed: Collection[str] = ()) -> Points:
     """Applies each combination of values to `config`, and returns the checked points.
 
     Args:
         axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
         config: The config that the points change.
+        typed: The keys that flags set.
 
     Raises:
-        BadInput: A key is unknown or given twice, a value has a wrong type, or no point is possible. The error is
-            raised before any run starts.
+        BadInput: A key is unknown, given twice or also set by a flag, a value has a wrong type, or no point is
+            possible. The error is raised before any run starts.
     """
     flat, values = flatten(config), dict[str, list[Any]]()
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must have the form KEY=VALUE,VALUE,..., such as model.m=10,30')
         require(key not in values, '--grid', axis, 'each key must be given only once')
+        require(key not in typed, '--grid', axis, f'cannot be used with --config.{key}, which sets the same key')
         advice = 'names a component, but a grid can only vary keys of one config; give several configs with --configs'
         require(key not in CHOOSERS, '--grid', axis, advice)
         require_key(config, key, '--grid', key)

@@ -141,7 +141,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     write_atomically(folder / 'table.md', table + '\n')
     writer = csv.DictWriter(text_file := io.StringIO(), ['point', *varied, *_NUMBERS, 'state'], lineterminator='\n')
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:  # base R would read True as text
+        writer.writerow({key: str(x).upper() if isinstance(x, bool) else x for key, x in record.items()})
     write_atomically(folder / 'table.csv', text_file.getvalue())
     lines = [f'Best on validation: {folder / best["point"]}'] if best else []
     if not comparable:

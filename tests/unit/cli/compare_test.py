@@ -6,11 +6,12 @@ import re
 import shutil
 
 import pytest
-from helpers import numbers
+from helpers import numbers, refuses
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import info as info_command
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import records
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.line_start import LineStart
@@ -65,6 +66,13 @@ def test_a_sample_of_the_words_is_ranked_only_with_the_same_sample(folders, nplm
         rows, stderr = nplm_command('compare', *pair)
         is_same = folder == tmp_path / 'network'
         assert ('*' in '\n'.join(rows)) == is_same and len(stderr) == (not is_same)
+
+
+@pytest.mark.parametrize('flag', ['--tokens=whitespace', '--weights=0.5,0.5'])
+def test_a_flag_for_a_text_is_refused_without_a_text(flag):
+    with refuses(flag.partition('=')[0]) as error:
+        all_commands()['compare'].run('compare', ['runs/a', 'runs/b', flag])
+    assert '--text' in error.value.problem
 
 
 def test_a_run_that_is_named_mixture_is_not_taken_for_the_mixture(tmp_path, monkeypatch):

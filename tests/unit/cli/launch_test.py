@@ -196,6 +196,12 @@ def test_a_mistake_in_a_flag_file_is_one_line(line, key, tmp_path):
     assert done.returncode == 2 and done.stderr.startswith(key) and done.stderr.count('\n') == 1, done.stderr
 
 
+def test_a_flag_file_that_is_not_text_is_one_line(tmp_path):
+    (tmp_path / 'flags').write_bytes(b'--config=sentences\n--workdir=caf\xe9\n')
+    done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')
+    assert done.returncode == 2 and one_line(done.stderr, '--flagfile')
+
+
 def test_the_keys_in_a_flag_file_count(tmp_path):
     (tmp_path / 'flags').write_text('--config=sentences\n--config.model.h=7\n')
     done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')

@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT, call_main, refuses, write_arpa
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli.commands import all_commands
+from nplm_jax.cli.commands import Command, all_commands
 from nplm_jax.cli.parser import Parser
 from nplm_jax.reporting.shell import nplm_command as nplm_words
 from nplm_jax.utils.errors import BadInput
@@ -304,6 +304,16 @@ def test_what_is_said_where_there_is_no_run_names_a_command_of_nplm(lines, monke
         assert 'launch.py' not in line
         assert words == ['runs'] or line.endswith(f'{shlex.join(nplm_words())} train sentences')
         assert words == ['runs'] or f'{tmp_path}/nowhere does not exist; ' in line
+
+
+def test_a_command_that_is_interrupted_ends_with_one_line(lines, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Command, 'run', interrupt)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['score', 'RUN'])
+    assert stop.value.code == 130 and lines() == ([], ['interrupted'])
 
 
 def test_an_unknown_command_lists_those_there_are(lines):

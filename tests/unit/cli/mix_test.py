@@ -198,6 +198,7 @@ def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
     for arguments, message in (
         ([str(folders / 'backoff'), '--to=arpa'], "--output='': "),
         ([str(folders / 'backoff'), '--weights=0.5,0.5'], '--weights=.*: '),
+        ([str(folders / 'backoff'), output], '--output=.*: requires --to=arpa; '),
         ([str(folders / 'backoff'), '--to=arpa', output, '--weights=0.5,0.6'], '--weights=.*: '),
         ([str(folders / 'backoff'), '--to=arpa', f'--output={tmp_path}/no/x'], '--output=.*/no/x.: .*/no '),
         ([str(tmp_path / 'classes'), '--to=arpa', output], '--to=arpa: .* classes'),

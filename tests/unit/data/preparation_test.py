@@ -128,6 +128,11 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
         np.testing.assert_array_equal(prepared_texts.encode(stream.type_ids_L, token_ids), stream.type_ids_L)
 
 
+def test_a_file_that_is_gone_is_named(tmp_path):
+    with refuses('gone.txt'):
+        prepared_texts.facts(tmp_path / 'gone.txt')
+
+
 def replace_by_a_file_of_the_same_time(path, text):
     other = path.with_suffix('.new')
     other.write_text(text)

@@ -59,10 +59,17 @@ def test_streams_that_the_shell_closed_can_be_printed_to(monkeypatch):
         stream.close()
 
 
-def test_streams_that_are_open_stay_as_they_are():
-    before = sys.stdout, sys.stderr
+def test_an_input_that_the_shell_closed_is_empty(monkeypatch):
+    monkeypatch.setattr(sys, 'stdin', None)
     shell.prepare_streams()
-    assert (sys.stdout, sys.stderr) == before
+    with sys.stdin as stream:
+        assert stream.buffer.read() == b''
+
+
+def test_streams_that_are_open_stay_as_they_are():
+    before = sys.stdin, sys.stdout, sys.stderr
+    shell.prepare_streams()
+    assert (sys.stdin, sys.stdout, sys.stderr) == before
 
 
 @pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])

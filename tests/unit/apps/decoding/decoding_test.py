@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import sys
 import zipfile
 
 import numpy as np
@@ -227,6 +228,15 @@ def test_the_command(files, tmp_path, nplm_command):
     assert re.search(r'\d\.\d', errors[-1])
     assert nplm_command(*files(), f'-o{tmp_path / "words"}', '--lm_weight=0.1')[0] == []
     assert (tmp_path / 'words').read_text() == 'one\ta ba\ntwo\tab\n'
+
+
+@pytest.mark.parametrize('flags', [[], ['--tune']])
+def test_references_are_refused_before_the_search_if_rapidfuzz_is_missing(files, capsys, monkeypatch, flags):
+    monkeypatch.setitem(sys.modules, 'rapidfuzz.distance', None)
+    monkeypatch.setattr(decoding.Decoder, 'decode', None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*files(references='references.txt'), *flags])
+    assert stop.value.code == 2 and capsys.readouterr().err.startswith('rapidfuzz: ')
 
 
 def test_tuning_prints_the_best_weights_of_all_searches(files, monkeypatch, nplm_command):

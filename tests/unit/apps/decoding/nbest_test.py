@@ -74,6 +74,14 @@ def test_tuned_weights_put_the_references_first(text, flags, score):
     assert 'i dog' in ranked[0] and 'i love' in ranked[2]
 
 
+def test_tuning_is_refused_before_the_scoring_if_rapidfuzz_is_missing(score, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'rapidfuzz.distance', None)
+    monkeypatch.setattr('nplm_jax.apps.decoding.rescore.load_models', None)
+    with pytest.raises(SystemExit) as stop:
+        score(MOSES, '--tune=references')
+    assert stop.value.code == 2 and capsys.readouterr().err.startswith('rapidfuzz: ')
+
+
 def test_json_has_the_weights_and_the_errors(score):
     pytest.importorskip('rapidfuzz')
     (line,), stderr = score(MOSES, '--tune=references', '--json')

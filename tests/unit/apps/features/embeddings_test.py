@@ -40,6 +40,9 @@ def test_neighbours_by_hand():
     assert embeddings.neighbours(points, [2], 99)[0].shape == (1, 4)
     with refuses('k'):
         embeddings.neighbours(points, [2], 0)
+    for word in (-1, 5):
+        with refuses('ids'):
+            embeddings.neighbours(points, [0, word], 2)
 
 
 def read_word2vec(path, binary):

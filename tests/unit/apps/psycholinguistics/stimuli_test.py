@@ -1,5 +1,6 @@
 """Tables of stimuli: contents, writing and reading of files, and one-line errors."""
 
+import contextlib
 import io
 import json
 import math
@@ -105,8 +106,16 @@ def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
     found = stimuli.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
     assert found.words == ['dog', 'ran']
-    zones = ['1_2', '1_10', '2_1']  # numbers in Python
-    assert len(stimuli.from_columns({'item': [1] * 3, 'zone': zones, 'word': ['a'] * 3}, 'table').words) == 3
+    for zones in (['1_2', '1_10', '2_1'], ['999', '1,000', '1,001']):  # numbers in Python; commas of either kind
+        assert len(stimuli.from_columns({'item': [1] * 3, 'zone': zones, 'word': ['a'] * 3}, 'table').words) == 3
+
+
+@pytest.mark.parametrize('zones', [['1,5', '1,25'], ['2,0', '1,0'], ['10', '9,5'], ['3,1', '3,10']])
+def test_zones_with_decimal_commas_increase(zones, tmp_path):
+    for last, is_refused in ((zones[1], True), ('99,5', False)):
+        (tmp_path / 'x.csv').write_text(f'item;zone;word\n1;{zones[0]};a\n1;{last};a\n')
+        with refuses('x.csv:3') if is_refused else contextlib.nullcontext():
+            assert len(stimuli.read(tmp_path / 'x.csv').words) == 2
 
 
 HEAD = 'item,zone,word\n'

@@ -6,9 +6,10 @@ import re
 import sys
 
 import pytest
-from helpers import ROOT, write_arpa
+from helpers import ROOT, refuses, write_arpa
 
 import nplm_jax
+from nplm_jax.apps.psycholinguistics import tables
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.runs import loading
@@ -205,3 +206,10 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal
         surprisal(folders / 'network', *arguments, text='i' if arguments else '')
     _, stderr = lines()
     assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
+
+
+def test_a_parquet_output_is_refused_before_the_measurement_if_pyarrow_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pyarrow.parquet', None)
+    with refuses('x.parquet'):
+        tables.find_output('x.parquet')
+    assert tables.find_output('x.csv').name == 'x.csv'

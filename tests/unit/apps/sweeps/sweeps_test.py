@@ -189,6 +189,14 @@ def bigrams(tmp_path):
     return lambda *deltas: [sweep_points.apply(config, {'model.delta': delta}) for delta in deltas]
 
 
+def test_a_csv_has_the_booleans_of_base_r(tmp_path):
+    config = sentences.get_config()
+    points = [sweep_points.apply(config, {'model.direct': direct, 'seed': 2}) for direct in (True, False)]
+    sweeps.write_table(points, tmp_path, {})
+    with (tmp_path / 'table.csv').open(newline='') as file:
+        assert [row['model.direct'] for row in csv.DictReader(file)] == ['TRUE', 'FALSE']
+
+
 def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, tmp_path):
     sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
     table = (tmp_path / 'runs' / 'table.md').read_text()
