@@ -125,7 +125,7 @@ def main(flags: argparse.Namespace) -> None:
         print_query(words, lines, flags.summary)
         return
     tokenizer = models.vocabulary.tokenizer
-    mark = b''.join(map(tokenizer.utf8, models.vocabulary.decode(models.line_start.prefix)))
+    mark = b''.join(map(tokenizer.utf8, models.vocabulary.decode(models.line_start.end)))
     end = mark if flags.end else b'\n' if flags.stream and tokenizer.is_lossless else b''
     summary = summarize(tokenizer, texts, words, lines, end.decode(), flags.open)
     shown = map(models.vocabulary.show, words)
@@ -166,8 +166,8 @@ def score_texts(
     if flags.end:
         is_allowed = not (flags.stream and models.vocabulary.tokenizer.is_lossless)
         require(is_allowed, '--end', True, 'cannot be used with --stream, because newlines are tokens of the stream')
-        mark = models.vocabulary.decode(models.line_start.prefix)
-        require(bool(mark), '--end', True, "requires the paragraph mark <p>, which is not in the run's vocabulary")
+        mark = models.vocabulary.decode(models.line_start.end)
+        require(bool(mark), '--end', True, "requires paragraph marks (<p>) or newlines in the run's training text")
         words = [line_words + mark for line_words in words]
     if flags.open:
         spelled = models.with_spelling(flags.runs)

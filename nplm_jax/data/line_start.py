@@ -18,26 +18,30 @@ class LineStart:
     Attributes:
         prefix: The ids before a line.
         marks: The ids of boundary tokens. A line that begins with a boundary token has no prefix.
+        end: The ids that `--end` scores at the end of a line: the prefix, or nothing if the prefix is <text>.
     """
 
     prefix: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
         """Returns the line start for models with this vocabulary.
 
         The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, the prefix is the most
-        frequent line-end token, or <text> if no line-end token occurs.
+        frequent line-end token, preferably one that ends in a newline, or <text> if no line-end token occurs.
         """
         tokenizer, ids = vocabulary.tokenizer, vocabulary.ids
         marks = tuple(ids[mark] for mark in BOUNDARY_TOKENS if tokenizer.boundary_tokens and mark in ids)
         if not tokenizer.is_lossless:
-            return cls(tuple(i for i in marks if vocabulary.words[i] == PARAGRAPH_BOUNDARY), marks)
+            prefix = tuple(i for i in marks if vocabulary.words[i] == PARAGRAPH_BOUNDARY)
+            return cls(prefix, marks, prefix)
         texts = (tokenizer.decode([word]) for word in vocabulary.words)
-        ends = [i for i, text in enumerate(texts) if text and not text.strip('\r\n')]
+        ends = {i: text for i, text in enumerate(texts) if text and not text.strip('\r\n')}
         used = [i for i in ends if vocabulary.counts[i]]
-        return cls((max(used, key=vocabulary.counts.__getitem__),) if used else marks, (*marks, *ends))
+        end = (max(used, key=lambda i: (ends[i].endswith('\n'), vocabulary.counts[i])),) if used else ()
+        return cls(end or marks, (*marks, *ends), end)
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
         """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words.

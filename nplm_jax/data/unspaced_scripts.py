@@ -73,17 +73,22 @@ def find_joined(
 
 
 def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
-    """Removes the spaces of segmented texts if the training text has not been segmented.
-
-    Unsegmented texts keep their spaces, for example the spaces between Thai sentences.
+    """Applies `join_segmented` if newlines are tokens and the training text has not been segmented.
 
     Args:
         vocabulary: The vocabulary of the models that read the texts.
         texts: The lines of a text, or a prompt.
     """
-    if not vocabulary.tokenizer.is_lossless or not _is_segmented(texts) or has_spaces(vocabulary):
-        return list(texts)
-    return [_join(text) for text in texts]
+    is_joined = vocabulary.tokenizer.is_lossless and not (_is_segmented(texts) and has_spaces(vocabulary))
+    return join_segmented(texts) if is_joined else list(texts)
+
+
+def join_segmented(texts: Sequence[str]) -> list[str]:
+    """Removes the spaces between the words of segmented texts.
+
+    Unsegmented texts keep their spaces, for example the spaces between Thai sentences.
+    """
+    return [_join(text) for text in texts] if _is_segmented(texts) else list(texts)
 
 
 def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.line_start import LineStart
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
@@ -49,17 +50,20 @@ def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     loaded = loading.load(file) if loaded is None else loaded
     vocabulary, model = loaded.vocabulary, loaded.model
-    begin, is_lossless = LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
+    start, is_lossless, split = LineStart.of(vocabulary), vocabulary.tokenizer.is_lossless, vocabulary.tokenize
+    begin = start.prefix
     if not is_lossless:  # subwords can have any spelling
         sentence_marks.check_words(path, vocabulary)
     if isinstance(model, BackoffModel) and begin and not is_lossless:
-        part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
+        part = _from_ngrams(*sentence_marks.split(model, vocabulary), split)
         return part._replace(tokenizer=vocabulary.tokenizer)
     renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
     unknown = RARE if arpa.UNKNOWN in vocabulary.ids else arpa.UNKNOWN
     words = [unknown, *(renamed.get(word, word) for word in vocabulary.words[1:])]
     reader = PaddedReader(model, begin) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
-    return OpenedModel(reader, words, None, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
+    if is_lossless and not unspaced_scripts.has_spaces(vocabulary):
+        split = lambda text: vocabulary.tokenize(*unspaced_scripts.join_segmented([text]))  # noqa: E731
+    return OpenedModel(reader, words, None, start.end[-1] if start.end else None, split, vocabulary.tokenizer)
 
 
 def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> OpenedModel:

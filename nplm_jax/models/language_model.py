@@ -79,8 +79,8 @@ class LanguageModel(abc.ABC):
 
         Args:
             contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, a context of more than
-                n - 1 words is truncated to the last n - 1 words, and a shorter context is padded on the left with
-                rare-word symbols.
+                n - 1 words is truncated to the last n - 1 words. A shorter context is preceded by rare-word symbols, as
+                is the beginning of a stream: n - 1 of them for n-grams and windows, one for a network with a state.
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:

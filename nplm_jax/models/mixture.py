@@ -156,6 +156,8 @@ class CachedScores(LanguageModel):
         self.scores = dict(scores or {})
         self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}
         self._stream: tuple[np.ndarray, str] | None = None
+        for name in ('matched_lengths', 'prefill', 'predict', 'advance', 'read'):  # not cached
+            setattr(self, name, getattr(model, name))
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. Caches the scores for each stream and span."""
@@ -193,10 +195,6 @@ class CachedScores(LanguageModel):
         if contents not in self._scores_of_lines:
             self._scores_of_lines = {contents: self._model.score_lines(lines)}
         return self._scores_of_lines[contents]
-
-    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.matched_lengths`. Not cached."""
-        return self._model.matched_lengths(tokens_T, span)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. Not cached."""

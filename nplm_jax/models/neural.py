@@ -30,6 +30,7 @@ SCORING_BATCH = 256  # minimum number of words scored at once; their V x B score
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
 LENGTH_MULTIPLE = 16  # words of a line or context read at once; fixed to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
+MAX_LENGTH = 2**17  # words; longer lines are read as streams, because lines read in parallel are padded to the longest
 _NO_WORD = -1  # padding after the end of a line
 
 
@@ -111,6 +112,8 @@ class NeuralLanguageModel(LanguageModel):
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
         blocks, order = group_lines(lines)
+        while order and len(line := np.asarray(lines[order[-1]])) > MAX_LENGTH:
+            log_p[order.pop()] = self.score_span(line, Span(0, len(line)))
         num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()))
         for first in range(0, len(order), num_lines):
             batch = order[first : first + num_lines]
@@ -127,8 +130,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             lines_SxT: Word ids, padded with _NO_WORD. Lines that share a prefix are adjacent.
         """
-        S, T = lines_SxT.shape
-        source_rows_SxT = first_rows(lines_SxT)
+        (S, T), source_rows_SxT = lines_SxT.shape, first_rows(lines_SxT)
         is_scored_SxT = (source_rows_SxT == np.arange(S)[:, None]) & (lines_SxT != _NO_WORD)
         before_SxT = np.roll(np.where(lines_SxT == _NO_WORD, RARE_ID, lines_SxT), 1, axis=1)
         before_SxT[:, 0] = RARE_ID
@@ -212,8 +214,7 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
     """
     differs_BxT = np.ones(lines_BxT.shape, bool)
     differs_BxT[1:] = np.logical_or.accumulate(lines_BxT[1:] != lines_BxT[:-1], axis=1)
-    rows_Bx1 = np.arange(len(lines_BxT))[:, None]
-    return np.maximum.accumulate(np.where(differs_BxT, rows_Bx1, 0), axis=0)
+    return np.maximum.accumulate(differs_BxT * np.arange(len(lines_BxT))[:, None], axis=0)
 
 
 _read = jit_float32(read)

@@ -80,10 +80,9 @@ class ClassNgram(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
-        classes_L = _to_classes(tokens_T[: span.stop], self.classes_V)
-        words_T = tokens_T[span.start : span.stop]
-        log_p_T = self.class_ngram.score(classes_L, span) + self.log_p_V[words_T]
-        contexts_TxN = sliding_window_view(with_history(classes_L, span, self.class_ngram.n), self.class_ngram.n)
+        classes_L, words_T = self._class_history(tokens_T, span), tokens_T[span.start : span.stop]
+        log_p_T = self.class_ngram.score(classes_L, slice(self.class_ngram.n, None)) + self.log_p_V[words_T]
+        contexts_TxN = sliding_window_view(classes_L, self.class_ngram.n)
         unseen = np.flatnonzero(self.is_unseen_V[words_T])
         for block in np.split(unseen, range(CONTEXTS_PER_BLOCK, len(unseen), CONTEXTS_PER_BLOCK)):
             log_p_T[block] = self._unseen_log_p(self.class_ngram.next_word(contexts_TxN[block]))
@@ -98,7 +97,12 @@ class ClassNgram(LanguageModel):
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.matched_lengths`. Returns the lengths of class n-grams."""
-        return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
+        classes_L = self._class_history(tokens_T, span)
+        return self.class_ngram.matched_lengths(classes_L, Span(self.class_ngram.n, len(classes_L)))
+
+    def _class_history(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the classes of the n words before a span and of the words in the span."""
+        return _to_classes(with_history(tokens_T, span, self.class_ngram.n), self.classes_V)
 
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
         """Returns log P of any one unseen word from log P of all classes."""

@@ -98,6 +98,8 @@ class RemoteModel(LanguageModel):
         """Wraps a model. `source` is called lazily and returns the information that workers need to load the model."""
         self.n, self._model, self._source = model.n, model, functools.cache(source)
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
+        for name in ('prefill', 'predict', 'advance', 'read'):  # in this process, as `next_word`
+            setattr(self, name, getattr(model, name))
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`."""

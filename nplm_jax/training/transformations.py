@@ -72,8 +72,8 @@ def scale_by_row_moment(
     """Divides each row of a table by the root of the row's second moment, without momentum.
 
     The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over all rows that
-    have ever had a gradient. With p = 1, the rows of rare words move as far in each update as the rows of frequent
-    words. With p = 0, all rows have the same rate, as in gradient descent.
+    have ever had a gradient. With p = 1, a row with a gradient in a share f of the updates moves in proportion to
+    1 / sqrt(f) in each of them. With p = 0, all rows have the same rate, as in gradient descent.
 
     Rows without a gradient do not change and need not be touched. If the argument `rows` of `update` is given, the
     gradient of each table in it is R x D and covers only the rows `rows[name]`. These indices must be distinct, except

@@ -49,14 +49,15 @@ class Scorer:
     Attributes:
         models: The model.
         tokens: How to tokenize text; see `words.reading`.
-        end: The tokens scored at the end of a line: `<p>` or none.
+        end: The tokens scored at the end of a line: `<p>`, a newline or none.
     """
 
     def __init__(self, models: LoadedModels, tokens: str = '', end: bool = False) -> None:
         """Creates a scorer. Raises BadInput if line ends are scored and the model has no mark for them."""
         self.models, self.tokens = models, tokens
-        self.end = models.vocabulary.decode(models.line_start.prefix) if end else []
-        require(bool(self.end) or not end, '--end', True, 'requires the paragraph mark <p>, which the vocabulary lacks')
+        self.end = models.vocabulary.decode(models.line_start.end) if end else []
+        problem = "requires paragraph marks (<p>) or newlines in the run's training text"
+        require(bool(self.end) or not end, '--end', True, problem)
         reading(models.vocabulary.tokenizer, tokens)  # rejects --tokens before a file is read
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:

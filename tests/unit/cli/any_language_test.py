@@ -1,22 +1,32 @@
 """The core commands with pieces, characters or bytes as tokens, for texts in any language."""
 
+import argparse
 import json
 import math
 
 import numpy as np
 import pytest
-from helpers import write_arpa
+from helpers import default_settings, refuses, write_arpa
 from language_runs import HOSTILE, KNESER_NEY, RUNS, make_runs
 from texts import CHINESE, GERMAN, repeated
 
 from configs import text as text_config
+from nplm_jax import kenlm
+from nplm_jax.apps.filter import selection
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.score import score_texts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import vocabulary_files
-from nplm_jax.data.stream import RARE
-from nplm_jax.data.tokenizers import token_text
+from nplm_jax.data.line_start import LineStart
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.tokenizers import cutting, token_text
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.counts import count
 from nplm_jax.runs import experiment, loading
+from nplm_jax.runs.command_models import LoadedModels
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
@@ -178,3 +188,18 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
     experiment.run(config_lib.override(config, KNESER_NEY), tmp_path / 'run')
     warnings = [line for line in capsys.readouterr().err.splitlines() if 'corpus.tokens=' in line]
     assert len(warnings) == 1
+
+
+def test_a_corpus_without_newlines_has_no_end_of_a_line():
+    (read,) = cutting.tokenize(tokenizer := ByteTokenizer(boundary_tokens=True), ['a b'])
+    words = Vocabulary(tokenizer.tokens, tuple(map(read.count, tokenizer.tokens)), tokenizer)
+    model = kneser_ney.fit_modified(count(words.encode(read), Span(0, len(read)), 2, len(words)))
+    loaded = LoadedModels(['m'], [default_settings()], words, [model], model, LineStart.of(words))
+    with refuses('--end'):
+        score_texts(loaded, ['a'], argparse.Namespace(stream=False, end=True, open=False, tokens=''))
+    with refuses('--end'):
+        selection.Scorer(loaded, end=True)
+    of_bytes = kenlm.Model(LoadedModel(default_settings(), words, model))
+    assert of_bytes.score('a', eos=False) < 0
+    with refuses('eos'):
+        of_bytes.score('a')

@@ -43,11 +43,28 @@ def test_the_beginning_of_a_line_has_the_context_of_the_whole_line(ids, prefix):
     assert MARKS.before(np.array(ids, np.int32), continues=True).tolist() == prefix
 
 
+def bytes_of(text):
+    """Returns a vocabulary of bytes with their counts in a text."""
+    tokens = (tokenizer := ByteTokenizer(boundary_tokens=True)).tokens
+    (read,) = cutting.tokenize(tokenizer, [text])
+    return Vocabulary(tokens, tuple(map(read.count, tokens)), tokenizer)
+
+
 def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
-    tokens = (tokenizer := ByteTokenizer()).tokens
-    (read,) = cutting.tokenize(tokenizer, ['a\nb\n\rc'])
-    words = Vocabulary(tokens, tuple(map(read.count, tokens)), tokenizer)
-    assert tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
+    words = bytes_of('a\nb\n\rc')
+    assert words.tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
+
+
+def test_a_line_begins_after_a_newline_even_if_carriage_returns_are_more_frequent():
+    words = bytes_of('a\r\r\nb\r\n')
+    assert words.tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
+
+
+def test_a_line_has_no_end_if_no_line_end_occurs():
+    start = LineStart.of(words := bytes_of('a b'))
+    assert words.decode(start.prefix) == ['<text>'] and start.end == ()
+    start = LineStart.of(bytes_of('a\nb'))
+    assert start.end == start.prefix != ()
 
 
 def test_a_text_of_tokens_without_a_line_end_has_nothing_before_it():

@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 import pytest
 from helpers import ROOT, make_model, refuses, write_arpa
+from language_runs import make_runs
 from texts import GERMAN, repeated
 
 import nplm_jax
@@ -213,6 +214,14 @@ def test_a_sentence_is_the_sum_of_its_words(weather):
     assert weather.perplexity(text) == pytest.approx(10 ** (0.74 / 4), rel=1e-6)
     assert weather.score('') == pytest.approx(-0.9 - 0.4, abs=1e-6)
     assert [oov for *_, oov in weather.full_scores('rain zebra')] == [False, True, False]
+
+
+def test_segmented_sentences_are_scored_without_their_spaces(tmp_path):
+    model = kenlm.Model(make_runs(tmp_path, ['bytes']) / 'bytes')
+    assert model.score('人人 生而 自由') == model.score('人人生而自由')
+    (line,) = model.score_lines(['人人 生而'])
+    assert line.log10_p_T.sum() == pytest.approx(model.score('人人生而'))
+    assert model.score('a b') != model.score('ab')  # other scripts keep their spaces
 
 
 LINES = ('rain and wind', '', 'rain zebra', 'x y z', b'hail sun rain', 'rain and snow hail', 'ice dew ice', '', 'fog')

@@ -14,6 +14,7 @@ from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture, mixture_fit
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture_fit import fit_weights
+from nplm_jax.runs.remote_scoring import RemoteModel
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 V = 3
@@ -238,6 +239,17 @@ def test_a_mapped_stream_is_read_once_for_its_digest(tmp_path, monkeypatch):
     cached = mixture.CachedScores(FirstWords())
     assert [cached.score(mapped, Span(1, stop)).tolist() for stop in (2, 3)] == [[1], [1, 1]]
     assert len(read) == 1
+
+
+@pytest.mark.parametrize('wrap', [mixture.CachedScores, lambda model: RemoteModel(model, lambda: None)])
+def test_a_wrapper_decodes_with_the_states_of_its_model(wrap):
+    class Stateful(FirstWords):
+        n = 3
+
+        def prefill(self, ids_SxL):
+            return 'state of', ids_SxL
+
+    assert wrap(Stateful()).prefill([[5]]) == ('state of', [[5]])
 
 
 def test_scores_that_are_added_are_not_computed():

@@ -1,5 +1,7 @@
 """A network gives many lines the same scores as single lines, whatever their lengths and shared beginnings."""
 
+import functools
+
 import numpy as np
 import pytest
 from helpers import make_model
@@ -29,6 +31,22 @@ def test_each_line_is_scored_as_alone(changes, monkeypatch):
         np.testing.assert_allclose(log_p_T, alone_T, atol=2e-6)
     np.testing.assert_array_equal(scores[1], scores[6])  # equal lines, and equal beginnings, have equal bits
     np.testing.assert_array_equal(scores[4][:5], scores[1])
+
+
+@pytest.mark.parametrize('changes', [{}, GRU], ids=['window', 'gru'])
+def test_very_long_lines_are_read_as_streams(changes, monkeypatch):
+    model, rng = make_model(V, changes), np.random.default_rng(1)
+    lines = [rng.integers(0, V, size).astype(np.int32) for size in (40, 3, 0, 33, 32)]
+    expected = model.score_lines(lines)
+    monkeypatch.setattr(neural, 'MAX_LENGTH', 32)
+    monkeypatch.setattr(model, '_score_batch', functools.partial(score_short, model._score_batch))
+    for log_p_T, expected_T in zip(model.score_lines(lines), expected, strict=True):
+        np.testing.assert_allclose(log_p_T, expected_T, atol=2e-6)
+
+
+def score_short(score_batch, lines_SxT):
+    assert lines_SxT.shape[1] <= 32
+    return score_batch(lines_SxT)
 
 
 def test_a_beginning_that_lines_share_is_scored_once(monkeypatch):

@@ -126,3 +126,11 @@ def test_brown(brown_data):
     )
     assert evaluate(model, tokens_T, data.valid).perplexity == pytest.approx(325.67, abs=0.5)
     assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(299.69, abs=0.5)
+
+
+def test_only_the_words_before_a_span_on_which_it_depends_are_read():
+    tokens_T = planted()
+    model = class_ngram.ClassNgram.fit(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 3, V))
+    changed_T, span = np.append(np.full(300, V), tokens_T[300:]), Span(310, 330)  # an invalid id
+    np.testing.assert_array_equal(model.score(changed_T, span), model.score(tokens_T, span))
+    np.testing.assert_array_equal(model.matched_lengths(changed_T, span), model.matched_lengths(tokens_T, span))

@@ -14,6 +14,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import from_config
 from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.ngram import interpolated, kneser_ney
 from nplm_jax.reporting import card, catalog
@@ -160,10 +161,10 @@ def test_a_finished_network_is_not_read_from_an_earlier_checkpoint(tmp_path):
 
 
 def test_cached_scores_ask_the_model_once(tmp_path):
-    class Counting:
-        calls, n, vocabulary_size, vocabulary = 0, None, 13, None
+    class Counting(LanguageModel):
+        calls, n, vocabulary_size, vocabulary, next_word = 0, None, 13, None, None
 
-        def score(self, tokens_T, span):
+        def score_span(self, tokens_T, span):
             self.calls += 1
             return np.arange(len(span), dtype=np.float32)
 
