@@ -88,9 +88,12 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
 
     Returns:
         The names of the points whose jobs ended without a result.
+
+    Raises:
+        BadInput: The folder of a point belongs to another config, or its text or a model file has changed.
     """
     assert asked.LAUNCHER.value is not None
-    jobs, folder = [], launch.folder
+    jobs, folder = dict[launchers.Job, Point](), launch.folder
     if asked.is_sweep():
         sweeps.check_begun(points, folder)
     for point in points:
@@ -101,10 +104,13 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
             words = launch.words(*sweep_points.job_config(file, launch.overrides, launch.config, point))
             heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if PROCESSES.value else []
             arguments = (*words, f'--workdir={point_folder}', *heartbeat, *launch.scheduler_flags)
-            jobs.append(launchers.Job(point.name, point_folder, arguments))
+            jobs[launchers.Job(point.name, point_folder, arguments)] = point
     if not jobs:
         return []
     options, processes = launchers.parse_slurm_options(asked.SLURM.value), PROCESSES.value or 1
-    return launchers.run(
-        jobs, asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
+    failed = launchers.run(
+        [*jobs], asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
     )
+    for job, point in jobs.items():  # SLURM's queue may have contained jobs of another config
+        workdir.ensure_folder(job.folder, point.settings)
+    return failed
