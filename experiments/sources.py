@@ -17,9 +17,9 @@ def of_runs(recorded: Iterable[Mapping[str, Any] | None]) -> list[dict[str, Any]
     """Returns the origins of the runs' results, which are recorded in a result that depends on these runs.
 
     A note or an audit then also covers runs that were trained with an excluded jaxlib, with uncommitted changes or
-    while other programs ran, and runs whose versions are unknown.
+    while other programs ran, and runs whose versions are unknown. It also covers the runs on which these runs depend.
     """
-    keys = 'name', 'seed', 'commit', 'load'
+    keys = 'name', 'seed', 'commit', 'load', 'origins', 'trained'
     return [
         {**{key: found[key] for key in keys if key in found}, 'versions': found.get('versions', {})}
         for found in recorded

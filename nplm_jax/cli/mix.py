@@ -11,8 +11,9 @@ replaced. All runs must use the same corpus, which the command reads again.
 
 --to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, in the same way as
 SRILM's `ngram -mix-lm`. The command prints the perplexities of the mixture and of the single model. Both assign the
-same probabilities to the n-grams stored in the mixed models. The probabilities of other n-grams may differ. With
---weights, the command neither learns weights nor reads the corpus.
+same probabilities to the n-grams stored in the mixed models. The probabilities of other n-grams may differ. The
+probabilities of each model must sum to one, so models with a limited vocabulary cannot be written. With --weights, the
+command neither learns weights nor reads the corpus.
 """
 
 from __future__ import annotations

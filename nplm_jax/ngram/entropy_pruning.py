@@ -21,11 +21,9 @@ from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram import pruning
 from nplm_jax.ngram.backoff import BackoffModel, Values
 from nplm_jax.ngram.counts import Block
-from nplm_jax.ngram.normalization import leftover_mass, normalize, suffix_log_p, suffix_nodes
+from nplm_jax.ngram.normalization import leftover_mass, normalize, require_sums_of_one, suffix_log_p, suffix_nodes
 from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
-
-_TOLERANCE = 1e-3  # for sums of probabilities in files with few digits
 
 
 def prune(
@@ -63,8 +61,7 @@ def prune(
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
             excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
-            problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
-            require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
+            require_sums_of_one(excess, key, threshold)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
             kept = is_kept[k - 1][block.nodes]

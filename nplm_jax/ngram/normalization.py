@@ -13,8 +13,10 @@ from nplm_jax.ngram.backoff import BackoffModel, Values
 from nplm_jax.ngram.counts import Block, NgramTable, find
 from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import Scratch, blocks
+from nplm_jax.utils.errors import require
 
 _ROUNDING = 1e-12  # error of a sum of probabilities
+_TOLERANCE = 1e-3  # for sums of probabilities in files with few digits
 
 
 def normalize(
@@ -55,6 +57,12 @@ def log_backoff(leftover: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     b = np.divide(leftover, unseen, out=np.zeros_like(leftover), where=(leftover > _ROUNDING) & (unseen > _ROUNDING))
     with np.errstate(divide='ignore'):
         return np.log(b)
+
+
+def require_sums_of_one(excess: np.ndarray, key: str, value: object) -> None:
+    """Raises BadInput with the key and value unless each excess over one is as small as rounding in a file."""
+    problem = 'requires probabilities that sum to one, unlike those of a model with a limited vocabulary'
+    require(bool((np.abs(excess) < _TOLERANCE).all()), key, value, problem)
 
 
 def leftover_mass(block: Block, log_p: Values) -> np.ndarray:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.ngram.backoff import BackoffModel, take
-from nplm_jax.ngram.counts import NgramTable
-from nplm_jax.ngram.normalization import find_suffixes, log_p_of_words, ngram_words, normalize
+from nplm_jax.ngram.counts import Block, NgramTable
+from nplm_jax.ngram.normalization import find_suffixes, log_p_of_words, ngram_words, normalize, require_sums_of_one
 from nplm_jax.ngram.scratch import Scratch
 
 
@@ -45,34 +45,43 @@ def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> Bac
     """Interpolates models into one back-off model, whose order is the highest order among the models.
 
     Args:
-        models: Normalized models with the same vocabulary; the orders may differ.
+        models: Models with the same vocabulary; the orders may differ. Their probabilities sum to one, up to the
+            rounding of numbers in a file, unless their weight is zero.
         weights: The weight of each model; they sum to one.
+
+    Raises:
+        BadInput: The probabilities of a model do not sum to one.
     """
     words = np.arange(models[0].table.vocabulary_size)
     members = [_Member(model, words, words, np.asarray(model.log_p[0])) for model in models]
+    _mix_excesses([np.exp(member.log_p).sum(keepdims=True) - 1 for member in members], weights)
     keys, log_p, suffixes = (
         [words],
         [_mix([member.log_p for member in members], weights)],
         np.zeros(len(words), np.int64),
     )
+    excesses = []
     for k in range(2, max(model.n for model in models) + 1):
         lower, keys_by_member = NgramTable(len(words), tuple(keys)), [member.keys(k) for member in members]
         keys.append(np.unique(np.concatenate(keys_by_member)))
         suffixes = find_suffixes(lower, k, keys[-1], suffixes)
+        excesses_by_member = []
         for member, member_keys in zip(members, keys_by_member):
             union = np.searchsorted(keys[-1], member_keys)
             nodes = np.full(len(keys[-1]), -1)
             nodes[union] = np.arange(len(union))
-            member.log_p = _score(member, lower, k, keys[-1], nodes, suffixes)
+            member.log_p, excess = _score(member, lower, k, keys[-1], nodes, suffixes)
+            excesses_by_member.append(excess)
             member.union, member.nodes = union, nodes
         log_p.append(_mix([member.log_p for member in members], weights))
-    return normalize(NgramTable(len(words), tuple(keys)), log_p, Scratch())
+        excesses.append(_mix_excesses(excesses_by_member, weights))
+    return normalize(NgramTable(len(words), tuple(keys)), log_p, Scratch(), excesses)
 
 
 def _score(
     member: _Member, lower: NgramTable, order: int, keys: np.ndarray, nodes: np.ndarray, suffixes: np.ndarray
-) -> np.ndarray:
-    """Returns log P of n-grams of the mixture according to a model, nats.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores n-grams of the mixture with a model.
 
     Args:
         member: The member.
@@ -81,17 +90,30 @@ def _score(
         keys: The keys of the n-grams.
         nodes: The node of each n-gram in the model, or -1.
         suffixes: The suffix node of each n-gram in `lower`, or -1.
+
+    Returns:
+        log P of the n-grams, nats, and the amount by which the probabilities after each of their contexts exceed one.
     """
     model, (contexts, words) = member.model, np.divmod(keys, lower.vocabulary_size)
     log_p, missing = member.log_p[suffixes], np.flatnonzero(suffixes < 0)
     if len(missing):
         words_BxK = np.column_stack([ngram_words(lower, order - 1, contexts[missing]), words[missing]])
         log_p[missing] = log_p_of_words(model, words_BxK[:, 1:])
+    block = Block(slice(0, len(keys)), slice(0, lower.size(order - 1)), contexts)
+    unseen = 1 - block.sum_by_context(np.exp(log_p))
     if order > model.n:
-        return log_p
-    old_contexts = member.nodes[contexts]
-    backed_off = log_p + np.where(old_contexts >= 0, take(model.log_b[order - 2], old_contexts), 0)
-    return np.where(nodes >= 0, take(model.log_p[order - 1], nodes), backed_off)
+        return log_p, np.zeros_like(unseen)
+    log_b = np.where(member.nodes >= 0, take(model.log_b[order - 2], member.nodes), 0)
+    log_p = np.where(nodes >= 0, take(model.log_p[order - 1], nodes), log_p + log_b[contexts])
+    return log_p, np.exp(log_b) * unseen - (1 - block.sum_by_context(np.exp(log_p)))
+
+
+def _mix_excesses(excesses: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """Returns the weighted sum of excesses over one. Raises BadInput if one is too large for a rounding error."""
+    for excess, weight in zip(excesses, weights):
+        if weight:
+            require_sums_of_one(excess, '--to', 'arpa')
+    return np.sum([weight * excess for weight, excess in zip(weights, excesses)], axis=0)
 
 
 def _mix(log_p: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:

@@ -218,14 +218,14 @@ def _read_or_empty(file: pathlib.Path) -> dict[str, Any]:
 def digest(folder: pathlib.Path) -> str:
     """Returns a SHA-256 digest of the files that describe a finished run: config, text, vocabulary and results.
 
-    Moving or renaming the folder does not change the digest. Training again changes it, because results.json contains
-    times.
+    Moving or renaming the folder does not change the digest, nor does editing keys of config.json that its own digest
+    does not cover, such as the path of a text. Training again changes it, because results.json contains times.
 
     Raises:
         BadInput: A file cannot be read.
     """
-    total = hashlib.sha256()
-    for path in (folder / name for name in (CONFIG, CORPUS, VOCABULARY, RESULTS)):
+    total = hashlib.sha256(json.dumps(digests_of(read_json(folder / CONFIG)), sort_keys=True).encode())
+    for path in (folder / name for name in (CORPUS, VOCABULARY, RESULTS)):
         content = read_bytes(str(path), path) if path.exists() else b''  # an imported run may have no corpus.json
         total.update(hashlib.sha256(content).digest())
     return total.hexdigest()

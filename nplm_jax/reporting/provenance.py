@@ -27,10 +27,10 @@ def provenance() -> dict[str, Any]:
 
 
 def of_model(name: str, folder: str) -> dict[str, Any]:
-    """Returns the name, path and digest of a finished run or ARPA file, and the commit and versions of the run."""
+    """Returns the name, path and digest of a finished run or ARPA file, and the commits and versions of the run."""
     path = catalog.expand_run(folder)
     recorded = catalog.finished(path) or {}
-    origin: dict[str, Any] = {key: recorded[key] for key in ('commit', 'versions') if key in recorded}
+    origin: dict[str, Any] = {key: recorded[key] for key in ('commit', 'versions', 'origins') if key in recorded}
     digest = sha256('RUN', path) if path.is_file() else catalog.digest(path)
     return {'name': name, 'folder': str(path.resolve()), 'digest': digest, **origin}
 

@@ -152,8 +152,7 @@ def load_network(
     if not progress.get('finished') and catalog.finished(folder) is not None:
         problem = f'the last checkpoint is damaged; delete {catalog.RESULTS} and repeat the training command'
         raise BadInput(folder / 'checkpoints', problem)
-    is_validated = progress.get('best_valid_nll') != math.inf
-    if not (is_validated or before_validation):
+    if progress.get('best_valid_nll') == math.inf and not before_validation:
         raise BadInput(folder, 'has no finite validation loss yet; continue training')
     return NeuralLanguageModel(network, best), progress
 

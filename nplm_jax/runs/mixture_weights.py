@@ -42,7 +42,8 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
     except (KeyError, TypeError, ValueError):
         learned = {}
     require(bool(learned), '--weights', text, 'must be a file written by `nplm mix --output=FILE`')
-    digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
+    paths = map(catalog.expand_run, folders)
+    digests = [catalog.digest(path) if path.is_dir() else '' for path in paths]  # '' for an ARPA file
     for folder, digest in zip(folders, digests):
         known = f'contains no weight for the run {folder}, only for {names}'
         require(digest in learned, '--weights', text, known)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 import jax
+import jaxlib
 import numpy as np
 
 from nplm_jax.config import plugins
@@ -54,7 +55,7 @@ class Source(NamedTuple):
         folders: The folders of the runs.
         weights: The mixture weights of the runs, or () for a single run.
         modules: The plug-in modules that may be imported.
-        digest: The digest of the model's files and the JAX version.
+        digest: The digest of the model's files and the versions of JAX and jaxlib.
     """
 
     folders: tuple[pathlib.Path, ...]
@@ -207,8 +208,8 @@ def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest that covers the model files of runs, the code of their plug-ins and the version of JAX."""
-    digest = hashlib.sha256(jax.__version__.encode())
+    """Returns a digest that covers the model files of runs, the code of their plug-ins and the JAX versions."""
+    digest = hashlib.sha256(f'{jax.__version__} {jaxlib.__version__}'.encode())
     for folder in folders:
         settings = workdir.read_settings(folder)
         code = [plugins.digest(key, path) for key, path in plugins_of(settings, LOADED_PLUGINS).items()]

@@ -99,8 +99,7 @@ class RunSession:
         if not multihost.is_primary():
             return {}
         if self.results is None:
-            self.results = self._evaluate(trained)
-            text = to_json(self.results, indent=2) + '\n'
+            text = to_json(self._evaluate(trained), indent=2) + '\n'
             write_atomically(self.folder / 'results.json', text)
             self.results = json.loads(text)
         else:
@@ -166,6 +165,7 @@ class RunSession:
             'command': self.command,
             'seed': settings.seed,
             **self.source,
+            **({'origins': self.store.origins} if self.store and len(self.store.origins) > 1 else {}),
         }
 
 
@@ -228,7 +228,7 @@ def open_session(
             run = session.training_run
             _describe(settings, session.data, run.program.network if run else None)
         if trains and primary:
-            store = session.store = checkpoints.CheckpointStore(folder / 'checkpoints')
+            store = session.store = checkpoints.CheckpointStore(folder / 'checkpoints', origin=session.source)
             make_reporter = notebook.Reporter if notebook.is_running() else reporting.Reporter
             session.reporter = make_reporter(folder, settings.name if num_batched > 1 else '')
             for part in (store, session.reporter):

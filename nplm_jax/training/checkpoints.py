@@ -5,7 +5,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -23,7 +23,7 @@ Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # number of checkpoints to keep, newest first
 _FILES_BYTES = 2**17  # approximate size of a checkpoint's metadata
-CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
+CHECKSUM, CHECKSUM_OF_BEST, ORIGINS = 'crc32', 'crc32_of_best', 'origins'
 
 
 class CheckpointStore:
@@ -33,15 +33,21 @@ class CheckpointStore:
     not damage earlier checkpoints. Damaged checkpoints are detected by their checksums and skipped. Arrays are saved
     unsharded and without padding, so that checkpoints can be restored on any number of devices. In multi-process runs,
     only the first process saves.
+
+    Attributes:
+        origins: The distinct origins of the processes that trained the restored checkpoint, and the origin of this
+            process. Checkpoints record them.
     """
 
-    def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
+    def __init__(self, folder: pathlib.Path, read_only: bool = False, origin: Mapping[str, Any] | None = None) -> None:
         """Opens a checkpoint folder.
 
         Args:
             folder: The folder, which is created if it does not exist.
             read_only: Whether to leave the folder unchanged, for example to read a run while it is training.
+            origin: The origin of this process, such as its commit and versions, JSON-serializable.
         """
+        self.origins: list[Mapping[str, Any]] = [] if origin is None else [origin]
         folder = folder.absolute()  # with a relative path, Orbax fails later in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
@@ -97,6 +103,7 @@ class CheckpointStore:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
         self._check_space(step, (state, best))
+        progress = {**progress, ORIGINS: self.origins}
         checksums = {CHECKSUM: checksum_of((state, best), progress), CHECKSUM_OF_BEST: checksum_of(best, {})}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
@@ -141,8 +148,7 @@ class CheckpointStore:
             self._close_manager()
             self._manager = self._open()
             cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]
-            message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
-            raise Resumable(message) from None
+            raise Resumable(f'the checkpoint of update {self._last_saved:,} could not be written: {cause}') from None
 
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
@@ -189,9 +195,14 @@ class CheckpointStore:
             except (MemoryError, PermissionError):  # the checkpoint may be intact
                 raise
             except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors for damaged files)
+                if self._read_only and not (self._folder / str(step)).exists():  # training has deleted it meanwhile
+                    self._manager.reload()
+                    return self._read_newest(examples)
                 damaged[step] = first_line(error)[:200]
                 continue
             self._rename_damaged(damaged, step)
+            earlier = progress.pop(ORIGINS, [{'versions': {}}])  # unknown in checkpoints without origins
+            self.origins = [*earlier, *(origin for origin in self.origins if origin not in earlier)]
             return trees, progress
         if damaged:
             reason = f'update {max(damaged)}: {damaged[max(damaged)]}'
@@ -200,14 +211,13 @@ class CheckpointStore:
         return None
 
     def _rename_damaged(self, damaged: dict[int, str], used: int) -> None:
-        folder = self._folder
         for step, reason in damaged.items():
             logging.warning('checkpoint %d is damaged (%s); using checkpoint %d', step, reason, used)
             if not self._read_only:
-                target = folder / f'{step}.damaged'
+                target = self._folder / f'{step}.damaged'
                 if target.exists():
-                    target = folder / f'{step}.damaged.{time.time_ns()}'
-                (folder / str(step)).rename(target)
+                    target = self._folder / f'{step}.damaged.{time.time_ns()}'
+                (self._folder / str(step)).rename(target)
         if damaged:
             self._manager.reload()
 
@@ -220,8 +230,7 @@ class CheckpointStore:
         """
         folder = self._folder / str(step)
         trees = [read_arrays(folder / item, example) for item, example in examples.items()]
-        restored = self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
-        progress = dict(restored.progress)
+        progress = dict(self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore())).progress)
         checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
         if 'state' in examples:
             saved, computed = checksum, checksum_of(tuple(trees), progress)

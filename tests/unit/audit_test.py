@@ -13,6 +13,8 @@ from experiments.sources import of_runs
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
 GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}
 
+BAD = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
+
 
 @pytest.mark.parametrize(
     'recorded, faults',
@@ -24,6 +26,9 @@ GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}
         ({'commit': 'a1b2c3d4e5f6'}, ['no versions']),
         ({'perplexity': 1.0}, ['no versions']),
         ({**GOOD, 'trained': of_runs([{'name': 'old'}])}, ['no versions']),
+        ({**GOOD, 'origins': [BAD, GOOD]}, ['excluded jaxlib']),
+        ({**GOOD, 'trained': of_runs([{**GOOD, 'origins': [BAD, GOOD]}])}, ['excluded jaxlib']),
+        ({**GOOD, 'trained': of_runs([{**GOOD, 'trained': of_runs([BAD])}])}, ['excluded jaxlib']),
     ],
 )
 def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
@@ -66,8 +71,7 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
 
 def test_a_note_distinguishes_results_with_the_same_name():
     paths = [pathlib.Path(folder) / 'seeds' / 'row.json' for folder in ('brown', 'wikitext2')]
-    bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
-    assert origins.note(dict(zip(paths, (GOOD, bad)))).startswith('Note: `wikitext2/seeds/row` was measured')
+    assert origins.note(dict(zip(paths, (GOOD, BAD)))).startswith('Note: `wikitext2/seeds/row` was measured')
 
 
 def test_a_note_covers_the_runs_on_which_a_result_depends():
@@ -79,8 +83,7 @@ def test_a_note_covers_the_runs_on_which_a_result_depends():
 
 
 def test_a_resumed_record_keeps_the_versions_of_its_earlier_runs(tmp_path, monkeypatch):
-    bad = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
-    for seed, facts in enumerate((bad, GOOD, GOOD)):
+    for seed, facts in enumerate((BAD, GOOD, GOOD)):
         monkeypatch.setattr(paired, 'of_module', lambda _, facts=facts: facts)
         record = paired.Record(tmp_path / 'row.json', 'study')
         record.add('none', min(seed, 1), lambda: {'valid': 2.0, 'test': 3.0, 'seconds': 1})

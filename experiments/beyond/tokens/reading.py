@@ -20,7 +20,7 @@ from experiments import results
 from experiments import study as entry
 from experiments.beyond.tokens import study
 from experiments.beyond.tokens.study import RESULTS, Run
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from experiments.use.reading_times import measure as reading_times
 from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import Stories
@@ -94,10 +94,11 @@ def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts)
 
 
 def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
-    """Returns the gains by row, corpus, system and seed. The gains of each run are cached in the run's folder."""
-    stories = natural_stories.read(data_folder)
+    """Returns the gains by row, corpus, system and seed, with their origins. Each run's folder caches its gains."""
+    source, stories = of_module(__spec__.name), natural_stories.read(data_folder)
     measured: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
     texts: dict[str, Texts] = {}
+    files: list[dict[str, Any]] = []
     for run in study.all_runs():
         path = workdir / 'runs' / run.name / OUTPUT
         if not (RESULTS / f'{run.name}.json').exists():
@@ -107,11 +108,13 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
             if run.corpus not in texts:
                 words = workdir / 'runs' / Run(run.row, run.corpus, study.WORDS, 1).name
                 texts[run.corpus] = read_texts(stories, words)
-            write_atomically(path, json.dumps(measure_run(run, workdir, stories, texts[run.corpus])))
+            systems = measure_run(run, workdir, stories, texts[run.corpus])
+            write_atomically(path, json.dumps({'name': run.name, 'systems': systems, **source}))
             print(run.name, file=sys.stderr, flush=True)
-        for system, gains in results.load(path).items():
+        files.append(results.load(path))
+        for system, gains in files[-1]['systems'].items():
             measured[f'{run.row}-{run.corpus}'][system][str(run.seed)] = gains
-    return measured
+    return {'runs': measured, 'measured': of_runs(files), **source}
 
 
 def define(parser: entry.StudyParser) -> None:
@@ -125,8 +128,7 @@ def define(parser: entry.StudyParser) -> None:
 def main(flags: entry.Flags) -> None:
     """Measures all finished runs and writes the results."""
     process.set_up_process()
-    measured = measure_all(expand('--workdir', flags.workdir), flags.data)
-    results.write(RESULTS / OUTPUT, {'runs': measured, **of_module(__spec__.name)})
+    results.write(RESULTS / OUTPUT, measure_all(expand('--workdir', flags.workdir), flags.data))
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from configs import brown
 from experiments import results
 from experiments import study as studies
 from experiments.paper.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
-from experiments.sources import of_module
+from experiments.sources import of_module, of_runs
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
@@ -71,17 +71,20 @@ VARIANTS = {  # the weights, and the power to which they are raised
 }
 
 
-def fit(settings: Settings, data: Dataset, folder: pathlib.Path) -> tuple[NeuralLanguageModel, dict[str, Any]]:
+def fit(
+    settings: Settings, data: Dataset, folder: pathlib.Path, source: Mapping[str, Any]
+) -> tuple[NeuralLanguageModel, dict[str, Any]]:
     """Trains a network, or resumes its training. Returns the best network and statistics of its training."""
     run = prepare_run(settings, data)
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(CheckpointStore(folder)) as store:
+    with contextlib.closing(CheckpointStore(folder, origin=source)) as store:
         params, _, progress = train_lib.fit(train_lib.train(run, store, Reporter()))
     facts = {
         'vocabulary': len(data.vocabulary),
         'updates': progress.step,
         'best_valid_nll': progress.best_valid_nll,
         'seconds': round(progress.train_seconds, 1),
+        'origins': store.origins,
     }
     return NeuralLanguageModel(run.program.network, params), facts
 
@@ -172,14 +175,19 @@ def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> fl
 
 
 def measure_or_read(
-    file: pathlib.Path, model: NeuralLanguageModel, task: Task, variant: str, num_shown: int
+    file: pathlib.Path,
+    model: NeuralLanguageModel,
+    task: Task,
+    variant: str,
+    num_shown: int,
+    source: Mapping[str, Any],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns `induced` for a variant after the given number of occurrences. Reuses the results of earlier starts."""
     if not file.exists():
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
         file.parent.mkdir(parents=True, exist_ok=True)
-        results.write(file, {'log_p_W': log_p_W.tolist(), 'after_W': after_W.tolist()})
+        results.write(file, {'log_p_W': log_p_W.tolist(), 'after_W': after_W.tolist(), **source})
     measured = read_json(file)
     return np.asarray(measured['log_p_W']), np.asarray(measured['after_W'])
 
@@ -190,15 +198,17 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
     row, changes, shown = NETWORKS[name]
     settings = experiment.load_settings(config_lib.override(brown.get_config(row), changes))
     task = make_task(loading.load_dataset(settings))
-    full, full_facts = fit(settings, task.full, folder / f'{name}_full')
-    left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out')
+    full, full_facts = fit(settings, task.full, folder / f'{name}_full', source)
+    left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out', source)
     valid = task.select(slice(num_words[0]))
     test = task.select(slice(NUM_VALID, NUM_VALID + num_words[1]))
+    used: list[pathlib.Path] = []
 
     def measure_variant(split: str, variant: str) -> dict[str, Any]:
         part, number = {'valid': valid, 'test': test}[split], list(VARIANTS).index(variant)
         files = {k: folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.json' for k in shown}
-        return {str(k): measure_or_read(file, left_out, part, variant, k) for k, file in files.items()}
+        used.extend(files.values())
+        return {str(k): measure_or_read(file, left_out, part, variant, k, source) for k, file in files.items()}
 
     choice = {variant: measure_variant('valid', variant) for variant in variants}
     chosen = max(choice, key=lambda variant: np.mean([log_p_W.mean() for log_p_W, _ in choice[variant].values()]))
@@ -209,6 +219,7 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
         'row': row,
         'changes': changes,
         'networks': {'full': full_facts, 'left_out': left_out_facts},
+        'measured': of_runs(map(read_json, used)),
         'words': {'valid': valid.words, 'test': test.words},
         'later_occurrences': {'valid': len(valid.later_words_B), 'test': len(test.later_words_B)},
         'chosen': chosen,

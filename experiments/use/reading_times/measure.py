@@ -143,16 +143,16 @@ class Surprisals:
 
     def __init__(self, texts: Texts, data: Callable[[], Dataset], cache: pathlib.Path) -> None:
         """Stores the stories, the function that reads Brown, and the cache folder."""
-        self._texts, self._data, self._cache = texts, data, cache
+        self._texts, self._data, self._cache, self._source = texts, data, cache, of_module(__spec__.name)
 
-    def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
-        """Returns the surprisals of a run, of ADAPTED, or of MIXED, which has two folders."""
+    def of(self, name: str, folders: Sequence[pathlib.Path]) -> dict[str, Any]:
+        """Returns the `surprisals` of a run, of ADAPTED, or of MIXED, which has two folders, and their origin."""
         settings = repr((RATE, DECAY, SEGMENT, NUM_SEGMENTS, MIXING_WORDS)).encode()
         runs = b''.join(read_bytes(str(f), f / 'results.json') for f in folders)
         digest = hashlib.sha256(settings + runs).hexdigest()
         path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
         if path.exists():
-            return read_json(path)['surprisals']
+            return read_json(path)
         print(f'{name}: {folders[0].name}', file=sys.stderr, flush=True)
         model, *others = (loading.load(folder).model for folder in folders)
         if name == ADAPTED:
@@ -161,8 +161,9 @@ class Surprisals:
             model = models_lib.mixed([model, *others], self._data())
         surprisal_W = word_surprisals(model, self._texts)
         self._cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({'surprisals': surprisal_W.tolist()}))
-        return surprisal_W.tolist()
+        found = {'name': 'surprisals', 'surprisals': surprisal_W.tolist(), **self._source}
+        write_atomically(path, json.dumps(found))
+        return found
 
 
 def variants(runs: Mapping[Run, pathlib.Path]) -> Iterator[tuple[str, int, list[pathlib.Path]]]:
@@ -182,10 +183,11 @@ def measure_all(runs: Mapping[Run, pathlib.Path], data_folder: str, cache: pathl
     surprisals = Surprisals(texts, functools.cache(lambda: loading.load_dataset(first.settings)), cache)
     models: dict[str, Any] = collections.defaultdict(dict)
     for name, seed, folders in variants(runs):
-        measured = measure(np.array(surprisals.of(name, folders)), stories, texts)
+        found = surprisals.of(name, folders)
+        measured = measure(np.array(found['surprisals']), stories, texts)
         recorded = [catalog.finished(folder) or {} for folder in folders]
         own = {} if name in (MIXED, ADAPTED) else {'valid': recorded[0]['perplexity']['valid']}
-        models[name][str(seed)] = {**measured, **own, 'trained': of_runs(recorded)}
+        models[name][str(seed)] = {**measured, **own, 'trained': of_runs([*recorded, found])}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
     is_kept_W, baseline_WxB = analysed(stories, texts)
     return {

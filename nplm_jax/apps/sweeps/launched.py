@@ -88,9 +88,12 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
 
     Returns:
         The names of the points whose jobs ended without a result.
+
+    Raises:
+        BadInput: The folder of a point belongs to another config, or its text or a model file has changed.
     """
     assert asked.LAUNCHER.value is not None
-    jobs, folder, processes = [], launch.folder, PROCESSES.value or 1
+    jobs, folder, processes = dict[launchers.Job, Point](), launch.folder, PROCESSES.value or 1
     if asked.is_sweep():
         sweeps.check_begun(points, folder)
     for point in points:
@@ -101,10 +104,13 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
             words = launch.words(*sweep_points.job_config(file, launch.overrides, launch.config, point))
             heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if processes > 1 else []
             arguments = (*words, f'--workdir={point_folder}', *heartbeat, *launch.scheduler_flags)
-            jobs.append(launchers.Job(point.name, point_folder, arguments))
+            jobs[launchers.Job(point.name, point_folder, arguments)] = point
     if not jobs:
         return []
     options = launchers.parse_slurm_options(asked.SLURM.value)
-    return launchers.run(
-        jobs, asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
+    failed = launchers.run(
+        [*jobs], asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
     )
+    for job, point in jobs.items():  # SLURM's queue may have contained jobs of another config
+        workdir.ensure_folder(job.folder, point.settings)
+    return failed

@@ -17,6 +17,7 @@ from optuna.trial import TrialState
 
 from nplm_jax.apps.sweeps import launchers, search_report, search_space, search_storage
 from nplm_jax.apps.sweeps.search_report import trial_name
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.reporting.shell import command_line, python_command
@@ -167,10 +168,13 @@ class Search:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
         if num_finished(study) < self.num_trials:  # a missing text ends the search rather than every trial
-            digest = run_inputs.text_digest(corpus.data)
-            if study.user_attrs.get('text', digest) != digest:
-                run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
-            study.set_user_attr('text', digest)
+            settings = self.space.settings
+            digests = run_inputs.model_digests(settings) | run_inputs.text_digest(corpus.data)
+            recorded, values = study.user_attrs.get('inputs', digests), config_lib.to_flat(settings)
+            for key in (key for key, digest in digests.items() if recorded.get(key) != digest):
+                version = 'a different text' if key == run_inputs.TEXT else f'another version of {key}={values[key]}'
+                run_inputs.refuse_changes(self.folder, f'the study was started with {version}')
+            study.set_user_attr('inputs', digests)
         objective = functools.partial(self._objective, corpus, begun)
         enough = optuna.study.MaxTrialsCallback(self.num_trials, _FINISHED)
         while num_finished(study) < self.num_trials:

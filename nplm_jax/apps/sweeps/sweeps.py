@@ -81,7 +81,8 @@ def run(
         for point, outcome in zip(group, outcomes):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)
-                failures[point.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
+                if not isinstance(outcome, workdir.FolderInUse):  # otherwise, another process trains the point
+                    failures[point.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
     return write_table(points, folder, failures)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
+from nplm_jax.reporting import catalog
 from nplm_jax.runs.experiment import run
 from nplm_jax.runs.loading import Path
 from nplm_jax.runs.program_from_settings import updates_rows
@@ -16,6 +17,7 @@ from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.train import Trained, Training, train
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.io import expand
 
 
 def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
@@ -67,6 +69,7 @@ def run_many(
         except (BadInput, NonFiniteError) as error:
             return [error]
     corpus = SharedCorpus(all_settings[0])
+    num_left = sum(catalog.finished(expand('--workdir', folder)) is None for folder in folders)
     outcomes: dict[int, Any] = {}
     with contextlib.ExitStack() as stack, interruptible() as interrupted:
         sessions: dict[int, RunSession] = {}
@@ -74,7 +77,7 @@ def run_many(
         trained: dict[int, Trained] = {}
         for i, (settings, folder) in enumerate(zip(all_settings, folders)):
             try:
-                session = stack.enter_context(open_session(settings, folder, command, corpus, len(all_settings)))
+                session = stack.enter_context(open_session(settings, folder, command, corpus, num_left))
                 sessions[i] = session
                 if training_run := session.training_run:
                     trainings[i] = train(training_run, session.store, session.reporter, interrupted, session.started)

@@ -111,11 +111,12 @@ def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     assert [*measured['models']] == ['kneser_ney_2', 'kneser_ney_5'] and len(measured['stories']['counts']) == 3
     stories = natural_stories.read(str(tmp_path))
     for name, seeds in measured['models'].items():
-        (trained,) = seeds['1']['trained']
-        assert trained['versions'] == loading.load(tmp_path / 'runs' / name).results['versions']
+        trained, read = seeds['1']['trained']  # the run, and its cached surprisals
+        assert trained['versions'] == loading.load(tmp_path / 'runs' / name).results['versions'] == read['versions']
     assert measured['stories']['in_vocabulary'] == sum('newword' not in word for word in stories.words) > 0
     loaded = loading.load(tmp_path / 'runs' / 'kneser_ney_2')
-    cached = measure.Surprisals(None, None, tmp_path / 'cache').of('kneser_ney_2', [tmp_path / 'runs' / 'kneser_ney_2'])
+    cache = measure.Surprisals(None, None, tmp_path / 'cache')
+    cached = cache.of('kneser_ney_2', [tmp_path / 'runs' / 'kneser_ney_2'])['surprisals']
     for story in (1, 2, 3):
         is_story_W = stories.story_W == story
         words = [word for word, is_story in zip(stories.words, is_story_W) if is_story]

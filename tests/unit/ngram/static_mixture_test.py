@@ -4,12 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram import kneser_ney, pruning, static_mixture
 from nplm_jax.ngram.backoff import BackoffModel
-from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.counts import NgramTable, count
+from nplm_jax.ngram.kept_words import keep_words
 from nplm_jax.ngram.normalization import ngram_words, normalize
 from nplm_jax.ngram.quantization import quantize
 from nplm_jax.ngram.scratch import Scratch
@@ -129,3 +131,26 @@ def test_a_mixture_of_a_model_with_itself_is_the_model():
     found = static_mixture.interpolate([model, model], [0.4, 0.6])
     for a, b in zip((*found.table.keys, *found.log_p, *found.log_b), (*model.table.keys, *model.log_p, *model.log_b)):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_back_off_weights_of_files_with_few_digits_keep_their_mass():
+    p = np.log([0.1, 0.3, 0.4, 0.2])
+    table = NgramTable(4, (np.arange(4), np.array([6, 11, 12, 13, 14])))
+    log_p = [p, np.log([0.5, 1 - 8e-5, 0.3, 0.2, 0.2])]
+    model = normalize(table, log_p, Scratch())
+    rounded = BackoffModel(table, [p, (log_p[1] / np.log(10)).round(4) * np.log(10)], model.log_b)
+    assert rounded.log_p[1][1] == 0  # 1 - 8e-5 is 0.0000 in the file
+    mixed = static_mixture.interpolate([rounded, BackoffModel(table, [p], [])], [0.5, 0.5])
+    p_mixed = 0.5 * np.exp(rounded.next_word(np.array([[2]]))) + 0.5 * np.exp(p)
+    np.testing.assert_allclose(np.exp(mixed.next_word(np.array([[2]]))), p_mixed, rtol=1e-4)
+    alone = static_mixture.interpolate([rounded, rounded], [0.5, 0.5])
+    np.testing.assert_allclose(alone.log_b[0], model.log_b[0], atol=1e-12)
+
+
+def test_models_whose_probabilities_do_not_sum_to_one_are_refused_unless_their_weight_is_zero():
+    limited = keep_words(fit(), np.arange(V) != 7)
+    words, *longer = limited.log_p
+    for log_p in (limited.log_p, [words - np.logaddexp.reduce(words), *longer]):
+        with refuses('--to'):
+            static_mixture.interpolate([BackoffModel(limited.table, log_p, limited.log_b)], [1.0])
+    static_mixture.interpolate([fit(size=V - 1), limited], [1.0, 0.0])

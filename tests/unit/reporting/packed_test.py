@@ -100,6 +100,15 @@ def test_what_is_packed_is_loaded_bit_for_bit(runs, tmp_path, kind):
     assert catalog.digest(unpacked) == catalog.digest(folder)  # weights are learned for both models
 
 
+def test_the_digest_of_a_run_covers_its_config_except_the_paths_of_texts(tmp_path):
+    digests = []
+    for seed, path in ((1, 'old.txt'), (1, 'new.txt'), (2, 'old.txt')):
+        record = to_record({'seed': seed, 'corpus': {'path': path}})
+        (tmp_path / catalog.CONFIG).write_text(json.dumps(record))
+        digests.append(catalog.digest(tmp_path))
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_pieces_and_their_tokenizer(tmp_path):
     (tmp_path / 'text.txt').write_text('The cat sat on the mat. Ça va? 日本語。\n' * 60)
     changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.tokens': 'bytes', 'model.family': 'kneser_ney'}

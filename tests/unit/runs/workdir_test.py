@@ -5,6 +5,7 @@ import functools
 import json
 import os
 
+import jaxlib
 import numpy as np
 import pytest
 from helpers import BLANKS, refuses
@@ -191,6 +192,15 @@ def test_workers_with_other_code_of_a_plugin_do_not_score_for_a_command(plugged,
         with plugins.trust(['my_text']):
             digests.append(remote_scoring.Source.of([tmp_path / 'run']).digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_workers_with_another_jaxlib_do_not_score_for_a_command(plugged, tmp_path, monkeypatch):
+    config, _ = plugged
+    experiment.run(config, tmp_path / 'run')
+    with plugins.trust(['my_text']):
+        before = remote_scoring.Source.of([tmp_path / 'run'])
+        monkeypatch.setattr(jaxlib, '__version__', '0.0.1')
+        assert remote_scoring.Source.of([tmp_path / 'run']).digest != before.digest
 
 
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):

@@ -89,6 +89,33 @@ def test_on_a_full_disk_no_save_begins(tmp_path, monkeypatch):
     assert restored_step(tmp_path) == 5
 
 
+def test_a_checkpoint_records_the_origin_of_each_process_that_trained_it(tmp_path):
+    for step, release in enumerate(('0.10.2', '0.12.0', '0.12.0'), start=1):
+        store = CheckpointStore(tmp_path, origin={'versions': {'jaxlib': release}})
+        store.restore(*at(0))
+        store.save(step, *at(step), {'seconds': step / 2, 'best': float('inf')})
+        store.close()
+    assert [origin['versions']['jaxlib'] for origin in store.origins] == ['0.10.2', '0.12.0']
+    assert restored_step(tmp_path) == 3
+
+
+def test_a_checkpoint_that_training_deletes_while_it_is_read_is_replaced_by_a_newer_one(tmp_path, monkeypatch):
+    store = CheckpointStore(filled(tmp_path), read_only=True)
+    read, steps = store._read, []
+
+    def train_on(step, examples):
+        steps.append(step)
+        if step == 3:
+            for old in '123':
+                shutil.rmtree(tmp_path / old)
+            filled(tmp_path, (4,))
+        return read(step, examples)
+
+    monkeypatch.setattr(store, '_read', train_on)
+    assert float(store.restore_best(BEST)[0]['w'][0, 0]) == -4 and steps == [3, 4]
+    store.close()
+
+
 def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
     store = CheckpointStore(tmp_path)
     with refuses(tmp_path):

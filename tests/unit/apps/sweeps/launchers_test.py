@@ -7,8 +7,10 @@ import sys
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch, launch_process, refuses, wait_until
 
+from configs import sentences
 from nplm_jax.apps.sweeps import launchers
-from nplm_jax.runs import workdir
+from nplm_jax.config import settings as config_lib
+from nplm_jax.runs import experiment, workdir
 
 SENTENCES = '--config=configs/sentences.py'
 
@@ -104,6 +106,19 @@ def test_a_job_in_the_queue_is_not_submitted_again(programs, capsys):
     assert len(polls) == 1 and not (programs / 'sbatch.script').exists()
     submitted, ended = capsys.readouterr().err.splitlines()
     assert ' job 5;' in submitted and '(train.batch_size=14: too many)' in ended
+
+
+def test_the_result_of_a_queued_job_with_another_config_is_refused(tmp_path, monkeypatch):
+    other = config_lib.override(sentences.get_config(), {'model.family': 'add_delta'})
+
+    def wait(jobs, *_):
+        for job in jobs:
+            experiment.run(other, job.folder)
+        return []
+
+    monkeypatch.setattr(launchers, 'run', wait)
+    done = launch(SENTENCES, '--launcher=local', f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 2 and done.stderr.startswith('--workdir='), done.stderr
 
 
 def test_nothing_is_submitted_while_squeue_does_not_tell_what_is_queued(programs):

@@ -9,11 +9,13 @@ import sys
 import pytest
 from helpers import launch, numbers, one_line, refuses
 
-from configs import brown
+from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import hide_passwords
+from nplm_jax.runs import run_inputs
+from nplm_jax.runs.shared_corpus import SharedCorpus
 
 sa = pytest.importorskip('sqlalchemy')
 from search_studies import ROW, STUDY, TrialState, optuna, start, trials  # noqa: E402
@@ -187,6 +189,18 @@ def test_commands_have_no_password():
         "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
     )
     assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # not a plain URL
+
+
+def test_a_study_is_not_continued_with_another_text_file_or_plugin(study, monkeypatch):
+    space = search_space.load(str(study), sentences.get_config())
+    searching, made = search.Search(space, study.parent, 'sqlite://', 1, ()), optuna.create_study()
+    text = run_inputs.text_digest(SharedCorpus(space.settings).data)
+    monkeypatch.setattr(run_inputs, 'model_digests', lambda settings: {'model.family': 'now'})
+    for recorded in ({**text, 'model.family': 'then'}, {'text': 'another', 'model.family': 'now'}):
+        made.set_user_attr('inputs', recorded)
+        with refuses('--workdir'):
+            searching._finish(made)
+    assert not made.trials
 
 
 def test_the_command_of_a_trial_is_one_that_the_command_line_takes(study):

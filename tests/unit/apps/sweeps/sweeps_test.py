@@ -9,11 +9,12 @@ from sweep_studies import SWEEP
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax.apps.sweeps import sweep_points, sweeps
+from nplm_jax.apps.sweeps import sweep_points, sweeps, together
 from nplm_jax.apps.sweeps.together import group_compatible
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import KINDS
-from nplm_jax.runs import run_names
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import run_names, workdir
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput
@@ -315,3 +316,24 @@ def test_a_grid_reads_values_as_their_keys_have_them():
 def test_a_grid_takes_no_teachers():
     with refuses('--grid'):
         sweep_points.grid_points(['output.teacher=a,b'], text_config.get_config())
+
+
+def test_finished_runs_do_not_count_as_trained_together(tmp_path, monkeypatch):
+    numbers = []
+
+    def open_session(settings, folder, command, corpus, num_batched):
+        numbers.append(num_batched)
+        raise BadInput('--workdir', 'is full')
+
+    monkeypatch.setattr(together, 'open_session', open_session)
+    monkeypatch.setattr(catalog, 'finished', lambda folder: {} if folder.name == 'a' else None)
+    together.run_many([load_settings(sentences.get_config())] * 3, [tmp_path / name for name in 'abc'], '')
+    assert numbers == [2, 2, 2]
+
+
+def test_a_point_that_another_process_trains_is_not_marked_as_refused(tmp_path, monkeypatch):
+    in_use = workdir.FolderInUse('--workdir', 'is in use by another process')
+    monkeypatch.setattr(sweeps, 'run_many', lambda *_: [in_use])
+    points = [sweep_points.apply(sentences.get_config(), {'seed': seed}) for seed in (1, 2)]
+    table = sweeps.run(points, tmp_path, '')
+    assert table.count('missing') == 2 and 'refused' not in table
