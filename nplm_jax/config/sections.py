@@ -72,8 +72,8 @@ class CorpusSettings:
     )
     valid_path: str = key(
         '',
-        'for text and ap_news: a validation file or folder; corpus.train, corpus.valid and corpus.test are then not '
-        'used and must not be set',
+        'for text and ap_news: a validation file or folder; ap_news then ignores corpus.train, corpus.valid and '
+        'corpus.test, and text requires the default values of these keys',
     )
     test_path: str = key('', 'for text and ap_news: a test file or folder')
     column: str = key(

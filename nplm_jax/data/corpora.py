@@ -81,8 +81,8 @@ def check_settings(settings: CorpusSettings) -> None:
         other = 'eos' if settings.name in _WITH_EOS else 'blank_lines'
         allowed = f'must be auto or {other} for corpus.name={settings.name}'
         require(settings.paragraphs in ('auto', other), 'corpus.paragraphs', settings.paragraphs, allowed)
-    if settings.name in (*_WITH_EOS, 'sentences') or settings.valid_path:
-        check_default_sizes(settings)
+    if settings.name in (*_WITH_EOS, 'sentences') or (settings.valid_path and settings.name == 'text'):
+        check_default_sizes(settings)  # except for ap_news, whose config sets the sizes
     if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence per line, so it requires corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = file_keys == _FILE_KEYS and settings.paragraphs != 'blank_lines'

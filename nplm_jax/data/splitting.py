@@ -14,16 +14,13 @@ from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require
 
-AP_NEWS_SIZES = {'train': 13_994_528.0, 'valid': 963_138.0}  # of the paper's splits; configs/ap_news.py sets them
-
 
 def check_default_sizes(settings: CorpusSettings) -> None:
     """Raises BadInput if a split size is set for a corpus that has its own splits."""
-    of_config = AP_NEWS_SIZES if settings.name == 'ap_news' else {}
     for key in ('train', 'valid', 'test'):
         value, default = getattr(settings, key), getattr(CorpusSettings, key)
         allowed = f'must be {default:g} (the default), because the corpus has its own splits'
-        require(value in (default, of_config.get(key)), f'corpus.{key}', value, allowed)
+        require(value == default, f'corpus.{key}', value, allowed)
 
 
 def split_stream(

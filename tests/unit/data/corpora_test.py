@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers import corpus_settings, numbers, one_line, refuses
 
-from nplm_jax.data import corpora, encoding, splitting, text_files, vocabulary
+from nplm_jax.data import corpora, encoding, text_files, vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import BadInput
 
@@ -196,12 +196,9 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
         'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
     }  # fmt: skip
     choices = dict(path=str(tmp_path / 'train'), train=2.0, **paths)
-    for name in ('text', 'ap_news'):
-        with refuses('corpus.train'):
-            corpora.check_settings(corpus_settings(name, **choices))
-    corpora.check_settings(
-        corpus_settings('ap_news', **{**choices, **splitting.AP_NEWS_SIZES})
-    )  # its config sets these
+    with refuses('corpus.train'):
+        corpora.check_settings(corpus_settings('text', **choices))
+    corpora.check_settings(corpus_settings('ap_news', **choices))  # its config sets sizes
     assert len(corpora.load(corpus_settings('text', **choices)).train) == 4  # of a run trained before this check
     with refuses('corpus.test_path'):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
