@@ -101,14 +101,12 @@ class CorpusSettings:
     )
     max_vocabulary: MaxVocabulary = key(
         0,
-        'maximum vocabulary size |V|, including <rare>; 0 means no limit; the paper uses 16,383 on Brown and '
-        '17,964 on AP News',
+        'maximum vocabulary size, including <rare>; 0 means no limit; the paper uses 16,383 (Brown), 17,964 (AP News)',
         _counts_words,
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        'words counted to build the vocabulary: all (the whole corpus) | train (the training set); the numbers in '
-        'the paper are consistent with the value all',
+        'words counted for the vocabulary: all (the whole corpus, as apparently in the paper) | train (training set)',
         _counts_words,
     )
     train: SplitSize = key(
@@ -145,9 +143,7 @@ class TrainSettings:
 
     batch_size: Count = key(128, 'number of words per update; the paper uses 1')
     accumulate: Count = key(
-        1,
-        'number of microbatches per batch; processing microbatches one after another saves memory and does not change '
-        'the update',
+        1, 'number of microbatches per batch; processing them one by one saves memory without changing the update'
     )
     average: Annotated[float, between(0, 1)] = key(
         0.0,
@@ -180,13 +176,10 @@ class TrainSettings:
     patience: Count = key(2, 'number of consecutive validations without improvement after which training stops early')
     evaluate_every: CountOrZero = key(0, 'number of updates between validations; 0 means one validation per epoch')
     valid_words: CountOrZero = key(
-        0,
-        'number of evenly spaced validation words to use during training; the final evaluation uses eval.words; 0 '
-        'means the value of eval.words',
+        0, 'number of evenly spaced validation words used during training; 0 means the value of eval.words'
     )
     sample_words: CountOrZero = key(
-        0,
-        'number of tokens to sample from the model and print at each validation during training; 0 means none',
+        0, 'number of tokens to sample from the model and print at each validation during training; 0 means none'
     )
     checkpoint_every: Count = key(2000, 'number of updates between checkpoints')
     log_every: Count = key(250, 'number of updates between entries in metrics.jsonl')
@@ -208,9 +201,7 @@ class EvalSettings:
         20_000, 'number of evenly spaced training words used to compute the training perplexity; 0 means all'
     )
     words: CountOrZero = key(
-        0,
-        'number of evenly spaced words used to compute each of the validation and test perplexities; 0 means all '
-        'words, which is exact',
+        0, 'number of evenly spaced words for each of the validation and test perplexities; 0 means all words (exact)'
     )
 
 

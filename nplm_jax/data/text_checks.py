@@ -117,12 +117,9 @@ def has_line_paragraphs(texts: Iterable[str]) -> bool:
         return False
     if sum(bool(_SENTENCE_END.search(line)) for line in lines) >= _MIN_ENDS * len(lines):
         return True
-    return not any(line.endswith('-') for line in lines) and not _is_wrapped([len(line) for line in lines])
-
-
-def _is_wrapped(lengths: Sequence[int]) -> bool:
-    longest = statistics.quantiles(lengths, n=20)[-1]  # without outliers
-    return statistics.median(lengths) >= _WRAPPED * longest
+    lengths = [len(line) for line in lines]
+    is_wrapped = statistics.median(lengths) >= _WRAPPED * statistics.quantiles(lengths, n=20)[-1]  # without outliers
+    return not is_wrapped and not any(line.endswith('-') for line in lines)
 
 
 def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:

@@ -161,19 +161,14 @@ def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item:
         try:
             function(task, temporary)
             for file in temporary.iterdir() if digest else ():
-                _sync(file)
+                with file.open('rb') as opened:  # so that the file survives a crash of the machine
+                    os.fsync(opened.fileno())
             os.rename(temporary, folder)
         except OSError:
             if not folder.is_dir():  # otherwise another worker finished the task first
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _sync(file: pathlib.Path) -> None:
-    """Flushes a file to disk so that it survives a crash of the machine."""
-    with file.open('rb') as opened:
-        os.fsync(opened.fileno())
 
 
 def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathlib.Path) -> None:

@@ -68,7 +68,8 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
                 break
             newton_M = _newton(ratio_MxT, step_M)
             candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
-        values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
+        with np.errstate(divide='ignore'):
+            values = np.nan_to_num([np.log(w_M @ p_MxT).mean() for w_M in candidates], nan=-np.inf)
         # Near the optimum, all candidates are equal up to rounding, and argmax selects the first, the full Newton step.
         weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
     return weights_M
@@ -83,8 +84,3 @@ def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
     lower_MxM = np.linalg.cholesky(curvature_MxM)
     weights_M = nnls(lower_MxM.T, np.linalg.solve(lower_MxM, 2 * step_M - 1))[0]
     return weights_M / weights_M.sum()
-
-
-def _mean_log(p_T: np.ndarray) -> float:
-    with np.errstate(divide='ignore'):
-        return float(np.log(p_T).mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import pathlib
 import statistics
 import textwrap
@@ -90,7 +91,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
             _draw_panel(axes, points, values, key, comparable)
             axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
     label_log_axis(panels[0, 0].yaxis)
-    best, valid = min(points, key=_perplexity)
+    best, valid = min(points, key=operator.itemgetter(1))
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
     best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
     title = best_point if comparable else 'Perplexities on different words'
@@ -117,7 +118,7 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
     columns = -(-len(keys) // rows)
     figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    best, valid = min(points, key=_perplexity)
+    best, valid = min(points, key=operator.itemgetter(1))
     for axes, key in itertools.zip_longest(panels.flat, keys):
         if key is None:
             axes.remove()
@@ -176,7 +177,7 @@ def _draw_panel(
         means = [_geometric_mean(points, key, value) for value in order]
         axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
     if comparable:
-        best, valid = min(points, key=_perplexity)
+        best, valid = min(points, key=operator.itemgetter(1))
         axes.plot([order.index(best.get(key))], [valid], **_BEST)
     names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]
     crowded = sum(map(len, names)) > _MAX_LABEL
@@ -193,10 +194,6 @@ def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
 def _are_numbers(key: str, values: Sequence[Any]) -> bool:
     """Returns whether the values of a key are numeric. Seeds are treated as names."""
     return key != 'seed' and all(type(value) in (int, float) for value in values)
-
-
-def _perplexity(point: Point) -> float:
-    return point[1]
 
 
 def label_log_axis(axis: Axis) -> None:

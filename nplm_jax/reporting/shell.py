@@ -86,8 +86,7 @@ def prepare_streams() -> None:
     its file descriptor, and libraries would write log messages into that file. Stdout uses UTF-8, as do the files that
     commands write. Characters that stderr cannot encode, for example in ASCII or Latin-1, are escaped.
     """
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull, encoding='utf-8')
+    sys.stdin = sys.stdin or open(os.devnull, encoding='utf-8')
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)
         if stream is None:

@@ -20,7 +20,7 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from configs import brown
@@ -43,6 +43,7 @@ POINTS = (  # the network and its size: |V| of the losses, T = R of the Transfor
 )
 SMALL = ((EXACT, 2**9), (SAMPLED, 2**10))  # the points of --quick
 TPUS = {4: 'v5e-2x2', 16: 'v5e-4x4', 256: 'v5e-16x16'}  # number of devices -> results of experiments/cost/accelerator
+Point = tuple[float, float, float]  # size, cost, memory in MB
 HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
 
 
@@ -100,14 +101,14 @@ def make_table(measured: dict[str, Any]) -> str:
     return markdown_table(HEADER, rows)
 
 
-def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], dict[str, Sequence[Sequence[float]]]]]:
+def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], dict[str, list[Point]]]]:
     """Yields the columns of the figure.
 
     Each consists of the labels of its axes (size, cost, memory), and of a dictionary that maps the name of a line to
-    its points (size, cost, memory in MB).
+    its points.
     """
 
-    def trained(network: str) -> list[tuple[float, float, float]]:
+    def trained(network: str) -> list[Point]:
         rows = [row for row in measured['rows'] if row['network'] == network]
         return [(row['size'], seconds_per_word(row) * 1e6, row['peak_bytes'] / 1e6) for row in rows]
 
@@ -123,7 +124,7 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
     estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e6) for s in sizes]
     yield ('words of text', 'seconds', 'MB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
 
-    meshes: dict[str, list[tuple[float, float, float]]] = {'batch divided': [], 'batch and words divided': []}
+    meshes: dict[str, list[Point]] = {'batch divided': [], 'batch and words divided': []}
     for n, topology in TPUS.items():
         entries = results.load(COST / f'accelerator/results/{topology}.json')['entries']
         for points, data in zip(meshes.values(), (n, math.isqrt(n))):
