@@ -144,7 +144,7 @@ def make_settings(config: ConfigDict, B: int, turns: int, block_size: int = 0) -
         'optimizer.learning_rate': settings.optimizer.learning_rate * min(1.0, B / settings.train.batch_size),
         'train.batch_size': B,
         'train.epochs': turns,
-        'output.block_size': block_size or settings.output.block_size,
+        **({'output.block_size': block_size} if block_size else {}),
     }
     settings = config_lib.replace(settings, changes)
     compatibility.validate(settings)
