@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
     clock.append(time.perf_counter())
     log_p_T = loaded.score(tokens_T, Span(words, len(tokens_T)))
     clock.append(time.perf_counter())
+    helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
     train_words = min(words, SLOW // 4)
     loaded.score(tokens_T, Span(0, train_words))
     clock.append(time.perf_counter())
@@ -101,8 +103,9 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
     return {
         **dict(zip(names, seconds)),
         'scored_train_words': train_words,
-        'cpu_seconds': time.process_time(),
+        'cpu_seconds': time.process_time() + helpers.ru_utime + helpers.ru_stime,
         'peak_bytes': peak,
+        'helper_peak_bytes': helpers.ru_maxrss * 1024,
         'peak_bytes_with_scoring': provenance.peak_memory(),
         'ngrams': [model.table.size(k) for k in range(1, ORDER + 1)],
         'model_bytes': (folder / 'model.safetensors').stat().st_size,
