@@ -29,6 +29,7 @@ from experiments.cost.accelerator import compile as accelerator
 from experiments.cost.speed import contestants, memory, problem
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting.figures import label_log_axis
 from nplm_jax.reporting.text import markdown_table, save_figure, style_axes
 from nplm_jax.runs.precision_choice import native_precision
 
@@ -43,7 +44,7 @@ POINTS = (  # the network and its size: |V| of the losses, T = R of the Transfor
 )
 SMALL = ((EXACT, 2**9), (SAMPLED, 2**10))  # the points of --quick
 TPUS = {4: 'v5e-2x2', 16: 'v5e-4x4', 256: 'v5e-16x16'}  # number of devices -> results of experiments/cost/accelerator
-Point = tuple[float, float, float]  # size, cost, memory in MB
+Point = tuple[float, float, float]  # size, cost, memory in GB
 HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
 
 
@@ -110,19 +111,19 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
 
     def trained(network: str) -> list[Point]:
         rows = [row for row in measured['rows'] if row['network'] == network]
-        return [(row['size'], seconds_per_word(row) * 1e6, row['peak_bytes'] / 1e6) for row in rows]
+        return [(row['size'], seconds_per_word(row) * 1e6, row['peak_bytes'] / 1e9) for row in rows]
 
-    yield ('|V|', 'µs per training word', 'MB'), {EXACT: trained(EXACT), SAMPLED: trained(SAMPLED)}
-    yield ('words of context', 'µs per training word', 'MB'), {CONTEXT: trained(CONTEXT)}
+    yield ('|V|', 'µs per training word', 'GB'), {EXACT: trained(EXACT), SAMPLED: trained(SAMPLED)}
+    yield ('words of context', 'µs per training word', 'GB'), {CONTEXT: trained(CONTEXT)}
 
     texts = [text['first'] for text in results.load(COST / 'scale/results/preparation.json')['texts']]
     sizes = results.load(COST / 'scale/results/ngrams.json')['sizes']
     prepared = [
-        (t['words'], t['cut_seconds'] + t['encode_seconds'], (t['peak_bytes'] + 2 * t['helper_peak_bytes']) / 1e6)
+        (t['words'], t['cut_seconds'] + t['encode_seconds'], (t['peak_bytes'] + 2 * t['helper_peak_bytes']) / 1e9)
         for t in texts
     ]
-    estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e6) for s in sizes]
-    yield ('words of text', 'seconds', 'MB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
+    estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e9) for s in sizes]
+    yield ('words of text', 'seconds', 'GB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
 
     meshes: dict[str, list[Point]] = {'batch divided': [], 'batch and words divided': []}
     for n, topology in TPUS.items():
@@ -130,8 +131,8 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
         for points, data in zip(meshes.values(), (n, math.isqrt(n))):
             entry = entries[accelerator.Case('mlp10', topology, data, n // data, accelerator.WEAK * n).name]
             sent = sum(each['count'] * each['bytes'] for each in entry['collectives'])
-            points.append((n, sent / 1e6, sum(entry['memory'].values()) / 1e6))
-    yield ('devices (TPU v5e, compiled)', 'MB sent per update', 'MB per device'), meshes
+            points.append((n, sent / 1e6, sum(entry['memory'].values()) / 1e9))
+    yield ('devices (TPU v5e, compiled)', 'MB sent per update', 'GB per device'), meshes
 
 
 def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
@@ -144,8 +145,13 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
             style_axes(panel, 'y')
             for name, points in lines.items():
                 panel.plot([p[0] for p in points], [p[1 + i] for p in points], 'o-', label=name, markersize=4)
-            panel.set(xscale='log', yscale='log', ylabel=labels[1 + i])
-        column[0].legend(frameon=False)
+            panel.set(xscale='log', ylabel=labels[1 + i])
+            if labels[1 + i].startswith(('MB', 'GB')):
+                panel.set_ylim(bottom=0)
+            else:
+                panel.set_yscale('log')
+                label_log_axis(panel.yaxis)
+        column[0].legend(frameon=False, loc='lower left', bbox_to_anchor=(0, 1))
         column[1].set_xlabel(labels[0])
     save_figure(figure, path)
 
