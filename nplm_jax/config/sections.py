@@ -106,7 +106,7 @@ class CorpusSettings:
     )
     count_over: Literal['all', 'train'] = key(
         'all',
-        'words counted for the vocabulary: all (the whole corpus, as apparently in the paper) | train (training set)',
+        'words counted for the vocabulary: all (the whole corpus, apparently as in the paper) | train (training set)',
         _counts_words,
     )
     train: SplitSize = key(

@@ -33,7 +33,7 @@ _DOWNLOAD_ERRORS = (
 
 
 class Wheel(NamedTuple):
-    """A wheel on PyPI, pinned by version and SHA-256, and its size in bytes, which is only announced."""
+    """A wheel on PyPI, pinned by version and SHA-256. The size in bytes is only displayed."""
 
     requirement: str
     num_bytes: int

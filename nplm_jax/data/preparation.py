@@ -112,26 +112,27 @@ def tokenize(
     tokenizer = tokenizer.learn(texts, parallel_map)
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append
-    numbers, lengths, is_spelled = TypeNumbers(), [], True
+    numbers, lengths, is_spelled, num_paragraphs = TypeNumbers(), [], True, 0
     written: collections.Counter[str] = collections.Counter()
     for read in texts:
         lengths.append(0)
-        for types, type_ids_L, special, is_spelled_here in parallel_map(
+        for types, type_ids_L, special, is_spelled_here, num_here in parallel_map(
             functools.partial(_tokenize_chunk, tokenizer), read()
         ):
             written.update(special)
-            is_spelled &= is_spelled_here
+            is_spelled, num_paragraphs = is_spelled and is_spelled_here, num_paragraphs + num_here
             type_ids = numbers.number(types)[type_ids_L]
             append(type_ids)
             lengths[-1] += len(type_ids)
+    are_separate = num_paragraphs < 2 or tokenizer.boundary_tokens or cutting.separates_paragraphs(tokenizer)
     check_tokens(tokenizer.kind, numbers)
     stream = WordStream(list(numbers), np.concatenate(kept))
-    return PreparedText(stream, tuple(lengths), tokenizer, dict(written), is_spelled)
+    return PreparedText(stream, tuple(lengths), tokenizer, dict(written), is_spelled and are_separate)
 
 
-def _tokenize_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[Sequence[str], np.ndarray, dict[str, int], bool]:
-    stream, written, is_spelled = cutting.read_chunk(tokenizer, chunk)
-    return *stream, written, is_spelled
+def _tokenize_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[Any, ...]:
+    stream, *found = cutting.read_chunk(tokenizer, chunk)
+    return *stream, *found
 
 
 def _watch(read: Callable[[], Iterable[TextChunk]], bar: tqdm.tqdm) -> Iterator[TextChunk]:

@@ -111,8 +111,8 @@ class Run:
     def text(self) -> str:
         """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
 
-        The value is the digest in corpus.json (or the path of a run) and the number of words in each sample.
-        The total is added if it differs by over 0.1% from corpus.json: runs that read lines do not predict `<text>`.
+        The value is the digest in corpus.json (or else the path of the run) and the number of words in each sample.
+        The number of evaluated tokens is added if it differs from corpus.json by over 0.1%: lines lack `<text>`.
         """
         results = self.results or {}
         sample, counts = results.get('sample', {}).get('words', 'all words'), (self._corpus, results)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
-from nplm_jax.data.tokenizers.token_text import separates_paragraphs, spells
+from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, TextChunk, Tokenizer
 from nplm_jax.data.word_stream import WordStream
 
@@ -24,7 +24,7 @@ def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
     return [strings for block in BLANK_LINES.split(text) if (strings := tokenizer.split(block))]
 
 
-def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict[str, int], bool]:
+def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict[str, int], bool, int]:
     """Tokenizes a chunk of a corpus and adds the boundary tokens.
 
     Special tokens written in the text do not become boundary tokens. Those in SKIPPED are dropped, and those in UNKNOWN
@@ -32,8 +32,8 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     paragraph.
 
     Returns:
-        The stream; the number of occurrences of each special token in the text; and whether the tokens reproduce the
-        text except for whitespace, with the same borders between words.
+        The stream; the number of occurrences of each special token in the text; whether the tokens reproduce the text
+        except for whitespace; and the number of paragraphs that begin in the chunk, or 0 for a lossless tokenizer.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
@@ -59,8 +59,16 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
             tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
         parts.append(tokens)
     is_spelled = spells(tokenizer, (pair for pair in zip(stream.types, parts) if pair[0] not in _PLACED))
-    are_separate = tokenizer.boundary_tokens or len(blocks) < 2 or separates_paragraphs(tokenizer)
-    return stream.replace_types(parts), dict(written), is_spelled and are_separate
+    return stream.replace_types(parts), dict(written), is_spelled, len(blocks[not chunk.begins_paragraph :])
+
+
+def separates_paragraphs(tokenizer: Tokenizer) -> bool:
+    """Returns whether the tokens of adjacent paragraphs have whitespace between them without boundary tokens.
+
+    Byte-level tokenizers of other models usually add no space before the first word of a paragraph.
+    """
+    data = b''.join(map(tokenizer.utf8, *tokenizer.cut(['a'])))
+    return data != data.strip()
 
 
 def tokenize(

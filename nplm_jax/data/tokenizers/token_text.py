@@ -72,15 +72,6 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
     return all(b''.join(map(utf8, tokens)).split() == text.encode().split() for text, tokens in known)
 
 
-def separates_paragraphs(tokenizer: Tokenizer) -> bool:
-    """Returns whether the tokens of adjacent paragraphs have whitespace between them without boundary tokens.
-
-    Byte-level tokenizers of other models usually add no space before the first word of a paragraph.
-    """
-    data = b''.join(map(tokenizer.utf8, *tokenizer.cut(['a'])))
-    return data != data.strip()
-
-
 def keeps_letters(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]], any_form: bool = False) -> bool:
     """Returns whether the tokens of a user's texts contain the same letters as the texts, in Unicode's normal form NFC.
 

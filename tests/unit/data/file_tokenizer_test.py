@@ -141,12 +141,15 @@ def test_words_and_bytes_are_those_of_the_text(theirs, folder):
     assert size.utf8_bytes == sum(bytes_of) + len(LINES) + 1  # <p> of each line, <text>
 
 
-def test_lines_that_no_mark_and_no_space_separates_have_no_word_count(theirs, folder):
-    of(theirs, folder)
-    settings = settings_of(folder / 'theirs.json', folder, **{'corpus.boundary_tokens': False})
-    corpus = corpora.load(settings.corpus)
-    is_spelled = isinstance(theirs.decoder, (decoders.Metaspace, decoders.BPEDecoder))  # BERT changes the text
-    assert corpus.is_spelled == is_spelled
+@pytest.mark.parametrize('texts', [['\n'.join(LINES)], LINES, [' '.join(LINES)]], ids=['lines', 'texts', 'one line'])
+def test_lines_that_no_mark_and_no_space_separates_have_no_word_count(theirs, tmp_path, texts):
+    of(theirs, tmp_path)
+    (tmp_path / 'rows.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in texts))
+    changes = {'corpus.boundary_tokens': False, 'corpus.path': str(tmp_path / 'rows.jsonl')}
+    corpus = corpora.load(settings_of(tmp_path / 'theirs.json', tmp_path, **changes).corpus)
+    separates = (decoders.Metaspace, decoders.BPEDecoder)  # BERT changes the text
+    is_one_line = texts == [' '.join(LINES)] and isinstance(theirs.decoder, decoders.ByteLevel)
+    assert corpus.is_spelled == (is_one_line or isinstance(theirs.decoder, separates))
 
 
 def test_each_word_in_a_token_of_several_words_counts(tmp_path):

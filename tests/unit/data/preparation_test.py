@@ -116,7 +116,7 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     monkeypatch.setattr(preparation, '_CODE', 'changed')
 
     def read_chunk(tokenizer, chunk):
-        return WordStream.from_words(chunk.text.lower().split()), {}, True
+        return WordStream.from_words(chunk.text.lower().split()), {}, True, 1
 
     monkeypatch.setattr(cutting, 'read_chunk', read_chunk)
     after = corpora.load(large)

@@ -153,7 +153,7 @@ def test_rows_of_the_config_run_on_a_small_folder(news, tmp_path_factory, row):
 def test_special_tokens_in_a_text_are_counted_and_become_no_words(kind, lowercase):
     text = '<p> a <s> b </s> <text> <unk>\n\n<UNK> <rare> a </s>\n\n'
     tokenizer = WordTokenizer(kind, boundary_tokens=True, lowercase=lowercase, is_verbatim=kind == 'lmplz')
-    stream, written, _ = cutting.read_chunk(tokenizer, TextChunk(text, True, keeps_empty=kind == 'lmplz'))
+    stream, written, *_ = cutting.read_chunk(tokenizer, TextChunk(text, True, keeps_empty=kind == 'lmplz'))
     assert stream.words() == '<text> <p> a b <rare> <p> <rare> <rare> a'.split()
     unknown = {'<unk>': 2} if lowercase else {'<unk>': 1, '<UNK>': 1}
     assert written == {'<p>': 1, '<s>': 1, '</s>': 2, '<text>': 1, '<rare>': 1, **unknown}
