@@ -111,8 +111,8 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
             systems = measure_run(run, workdir, stories, texts[run.corpus])
             write_atomically(path, json.dumps({'name': run.name, 'systems': systems, **source}))
             print(run.name, file=sys.stderr, flush=True)
-        files.append(results.load(path))
-        for system, gains in files[-1]['systems'].items():
+        files.append(found := results.load(path))
+        for system, gains in found.get('systems', found).items():  # earlier caches contain only the systems
             measured[f'{run.row}-{run.corpus}'][system][str(run.seed)] = gains
     return {'runs': measured, 'measured': of_runs(files), **source}
 

@@ -1,7 +1,7 @@
 """Measures how the cost of training grows with |V| and with the context, and draws the growth of every cost.
 
-    python -m experiments.cost.speed.growth             measures, prints the table and draws results/growth.png
-    python -m experiments.cost.speed.growth --figure    draws the figure of the committed results
+    python -m experiments.cost.speed.growth             measures and prints the table
+    python -m experiments.cost.speed.growth --figure    draws results/growth.png from the committed results
     python -m experiments.cost.speed.growth --show      prints the table of the committed results
     python -m experiments.cost.speed.growth --quick     a check with two small vocabularies
 

@@ -195,7 +195,7 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         The words of each utterance, in the order of the emissions; empty without --references.
 
     Raises:
-        BadInput: The file cannot be read, omits or repeats an utterance, or contains no words.
+        BadInput: The file cannot be read, omits or repeats an utterance, or contains no words, or rapidfuzz is missing.
     """
     if not flags.references:
         return {}

@@ -269,5 +269,5 @@ def _to_number(zone: Any, default: float) -> float:
     """
     try:
         return default if '_' in str(zone) else float(_DECIMAL_COMMA.sub(r'\1.\2', str(zone).strip()))
-    except (TypeError, ValueError, OverflowError):
+    except ValueError:
         return default

@@ -83,16 +83,12 @@ class SweepExtension:
             for other in others if _is_given(flag) else ():
                 if _is_given(other):
                     raise _refuse(flag, f'cannot be used with --{other.name}')
-        several = asked.is_sweep() or asked.is_search()
+        many = asked.is_sweep() or asked.is_search()
         for flag, is_met, needed in (
             (asked.STORAGE, asked.is_search(), '--search'),
             (asked.VECTORIZE, asked.is_sweep(), '--sweep, --grid or --configs'),
             (asked.SLURM, asked.LAUNCHER.value == 'slurm', '--launcher=slurm'),
-            (
-                asked.JOBS,
-                asked.LAUNCHER.value and several,
-                '--launcher and one of --sweep, --grid, --configs or --search',
-            ),
+            (asked.JOBS, asked.LAUNCHER.value and many, '--launcher and one of --sweep, --grid, --configs or --search'),
         ):
             if _is_given(flag) and not is_met:
                 raise _refuse(flag, f'requires {needed}')

@@ -168,10 +168,11 @@ class Search:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
         if num_finished(study) < self.num_trials:  # a missing text ends the search rather than every trial
-            settings = self.space.settings
+            settings, values = self.space.settings, config_lib.to_flat(self.space.settings)
             digests = run_inputs.model_digests(settings) | run_inputs.text_digest(corpus.data)
-            recorded, values = study.user_attrs.get('inputs', digests), config_lib.to_flat(settings)
-            for key in (key for key, digest in digests.items() if recorded.get(key) != digest):
+            former = study.user_attrs.get('text', {})  # of a study that recorded no other inputs
+            recorded = digests | study.user_attrs.get('inputs', former)
+            for key in (key for key, digest in digests.items() if recorded[key] != digest):
                 version = 'a different text' if key == run_inputs.TEXT else f'another version of {key}={values[key]}'
                 run_inputs.refuse_changes(self.folder, f'the study was started with {version}')
             study.set_user_attr('inputs', digests)

@@ -130,7 +130,7 @@ def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkey
 def test_a_database_that_holds_another_study_is_one_line(study):
     assert start(study, 1).returncode == 0
     done = start(study, 2, '--config.model.m=3')
-    assert done.returncode == 2 and re.search(r'\bsentences\b.*model\.m=2 .*\b3\b', done.stderr)
+    assert done.returncode == 2 and re.search(r'\bsentences\b.*model\.m is 2 .*\b3\b', done.stderr)
     study.write_text(STUDY.replace('2, 9', '2, 8'))
     done = start(study, 2)
     assert done.returncode == 2 and 'search()' in done.stderr
