@@ -12,9 +12,9 @@ class Keys(NamedTuple):
     """The random keys of one update.
 
     Attributes:
-        shared: The key for draws that all streams share, such as a mask over weights.
-        streams_S: One key per stream. The random numbers of a stream depend only on its own key, so results do not
-            depend on how streams are divided over devices and microbatches.
+        shared: The key for random numbers that all streams share, such as a dropout mask over weights.
+        streams_S: One key per stream. The random numbers of a stream depend only on the key of that stream. Results
+            therefore do not depend on how streams are divided over devices and microbatches.
     """
 
     shared: jax.Array
@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
-        """Derives the keys of an update from a single key and the stream indices, int32."""
+        """Derives the keys of an update from a single key and the indices of the streams, int32."""
         shared, key = jax.random.split(key)
         return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
 
@@ -51,10 +51,10 @@ def fold_in(keys: Keys | None, number: int) -> Keys | None:
 
 
 def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: Sequence[int] = ()) -> jax.Array:
-    """Sets each value to zero with probability `rate`, and scales up the remaining values.
+    """Sets each value to zero with probability `rate`, and multiplies the remaining values by 1 / (1 - rate).
 
     Args:
-        keys: The keys of the update. With None, as in scoring, the values are returned unchanged.
+        keys: The random keys of the update. If None, as in scoring, the values are returned unchanged.
         values: An array with one row per stream.
         rate: The probability of zeroing a value.
         broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`. Axis 1 of S x T x D gives variational
@@ -71,7 +71,10 @@ def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: S
 
 
 def drop_weights(key: jax.Array, weights: jax.Array, rate: float) -> jax.Array:
-    """Sets each weight to zero with probability `rate`, and scales up the rest. All streams share the mask."""
+    """Sets each weight to zero with probability `rate`, and multiplies the other weights by 1 / (1 - rate).
+
+    All streams share the dropout mask.
+    """
     return jnp.where(jax.random.bernoulli(key, 1 - rate, weights.shape), weights / (1 - rate), 0)
 
 
@@ -79,10 +82,10 @@ def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'flo
     """Multiplies the last axis of an array by a matrix.
 
     Args:
-        left_xD: An array of any rank, float32. May also be bfloat16 if `precision` is bfloat16.
+        left_xD: An array of any rank, float32. It may also be bfloat16 if `precision` is bfloat16.
         right_DxK: The matrix, float32.
         precision: If bfloat16, the factors of the product and of its gradients are rounded to bfloat16, and sums are
-            accumulated in float32. The product can then be differentiated only once, in reverse mode.
+            accumulated in float32. A bfloat16 product supports only first derivatives in reverse mode.
 
     Returns:
         The product, float32, with K as its last axis.

@@ -20,15 +20,16 @@ def beam(
         model: Any language model.
         prompt_N: Word ids in reading order; may be empty.
         words: The number of words to generate.
-        width: The number of hypotheses to keep.
+        width: The number of hypotheses to keep after each word.
         rare: Whether the rare-word symbol may be generated.
 
     Returns:
-        The generated word ids, int32, K x T, most likely first; and log P of each generated sequence given the prompt,
-        float64, K, nats. K equals `width`, or is smaller if fewer sequences are possible.
+        A tuple (ids, log_p). `ids` contains the generated word ids of each sequence, int32, K x T, with the most likely
+        sequence first. `log_p` contains log P of each sequence given the prompt, float64, K, nats. K is `width`, or
+        smaller if fewer sequences are possible.
 
     Raises:
-        BadInput: Only the rare-word symbol can be generated next, and `rare` is False.
+        BadInput: `rare` is False, and all words other than the rare-word symbol have probability zero.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')

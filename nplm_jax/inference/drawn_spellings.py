@@ -15,7 +15,7 @@ from nplm_jax.models.language_model import reorder
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput
 
-_FIRST_SPELLING = 2**31  # offset of spelling numbers, so that their random keys differ from those of sequences
+_FIRST_SPELLING = 2**31  # added to the number of a spelling, so that its random keys differ from those of sequences
 _MAX_CHARACTERS = 200  # maximum length of a sampled word
 _MAX_ATTEMPTS = 100  # number of attempts to sample a word outside the vocabulary
 
@@ -23,7 +23,7 @@ _MAX_ATTEMPTS = 100  # number of attempts to sample a word outside the vocabular
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
     """Samples out-of-vocabulary words that consist of characters in the training data of the spelling model.
 
-    Each word depends only on the seed and on its own number.
+    Each word depends only on the seed and on the number that identifies the word.
 
     Args:
         spelling: The distribution over out-of-vocabulary words.
@@ -34,7 +34,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
         The words, at most 200 characters each.
 
     Raises:
-        BadInput: For some word, each of the 100 samples was too long or already in the vocabulary.
+        BadInput: For at least one word, all 100 samples were too long or already in the vocabulary.
     """
     jax_settings.require_pinned()
     words: dict[int, str] = {}
@@ -64,7 +64,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
         seed: The random seed.
 
     Returns:
-        The words in each sequence.
+        The words in each of the B sequences, T words each.
     """
     numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
     spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))
@@ -76,7 +76,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
 
 
 def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
-    """Samples a string for each number. Strings that are too long become empty strings."""
+    """Samples a spelling for each number. A spelling that is too long is returned as an empty string."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
     model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
     state = reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))

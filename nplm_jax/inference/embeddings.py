@@ -21,18 +21,19 @@ MAPS = ('pca', 'tsne')
 
 
 def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the k nearest neighbours of each query word by cosine similarity.
+    """Finds the k words whose features have the highest cosine similarity to those of each query word.
 
     Args:
         features_VxM: The features of all words.
-        ids_B: The ids of the query words.
+        ids_B: The ids of the query words. A query word is never its own neighbour.
         k: The number of neighbours, at least 1.
 
     Returns:
-        The ids of the neighbours, most similar first, and their cosines, float64, both B x K with K = min(k, V - 1).
+        A tuple (ids, cosines) of two B x K arrays with K = min(k, V - 1): the ids of the neighbours, most similar
+        first, and their cosine similarities, float64.
 
     Raises:
-        BadInput: An id is not that of a word, or `k` is less than 1.
+        BadInput: An id is not between 0 and V - 1, or `k` is less than 1.
     """
     require(k >= 1, 'k', k, 'must be 1 or more')
     check_ids('ids', ids_B, len(features_VxM))
@@ -49,9 +50,10 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     """Projects word features to two dimensions.
 
     Args:
-        features_VxM: The features of at least four words. If M is at most 2, they are returned, padded to two columns.
-        method: `pca` for the first two principal components, or `tsne` for t-SNE with cosine distance. t-SNE preserves
-            neighbourhoods; large distances in its output are not meaningful.
+        features_VxM: The features of at least four words. If M is 1 or 2, the features themselves are returned, padded
+            with zeros to two columns.
+        method: `pca` for the first two principal components, or `tsne` for t-SNE with cosine distance. t-SNE keeps
+            similar words close together, but large distances in its output are not meaningful.
         seed: The random seed of t-SNE.
 
     Returns:
@@ -80,7 +82,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
 def write_word2vec(
     vocabulary: Vocabulary, features_VxM: np.ndarray, path: str | os.PathLike[str], binary: bool
 ) -> None:
-    """Writes word features in word2vec's text or binary format. Both preserve float32 values exactly.
+    """Writes word features in word2vec's text or binary format. Both formats preserve float32 values exactly.
 
     The first line contains V and M. Each subsequent line contains a word, a space and the features, with nine digits
     per feature in the text format and four bytes per feature in the binary format.
@@ -89,10 +91,10 @@ def write_word2vec(
         vocabulary: The words.
         features_VxM: The word features.
         path: The file to write.
-        binary: Whether to write the binary format.
+        binary: Whether to write the binary format instead of the text format.
 
     Raises:
-        BadInput: A word contains whitespace, which the format does not allow, or the file cannot be written.
+        BadInput: A word contains whitespace, which neither format allows, or the file cannot be written.
     """
     features_VxM = checked_features(vocabulary, features_VxM)
     lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
@@ -135,7 +137,8 @@ def nearest_words(
         k: The number of neighbours, at least 1.
 
     Returns:
-        The name of each network, with the k nearest words and their cosines. The list is empty if the word is unknown.
+        For each network, its name and a list of the k nearest words with their cosine similarities, most similar first.
+        If the word is not in the vocabulary, the outer list is empty.
     """
     word_id = vocabulary.find(word)
     if word_id is None:

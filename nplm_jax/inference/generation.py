@@ -21,9 +21,9 @@ from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 
-_CHECKED_EVERY = 8  # words between checks of `is_enough`
+_CHECKED_EVERY = 8  # number of generated words between calls of `is_enough`
 BLOCK = 32  # sequences generated in parallel; small enough for B x V arrays to fit into a CPU cache
-_VALUES_PER_MAXIMUM = 64  # block size of `largest`
+_VALUES_PER_MAXIMUM = 64  # number of values per block in `largest`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +31,12 @@ class Choice:
     """Sampling options for the next word.
 
     Attributes:
-        temperature: The divisor of log-probabilities; values below 1 favour likely words.
-        top_k: The number of most likely words to keep; ties favour more frequent words. None keeps all.
-        top_p: The threshold of nucleus sampling, which is applied after `top_k`. The words that are kept are the
-            smallest set with a total probability of at least `top_p`, and all words tied with the least likely word in
-            this set. None keeps all.
+        temperature: The number by which log-probabilities are divided. Values below 1 make likely words more likely.
+        top_k: The number of most likely words to sample from. Of words with equal probability, the more frequent ones
+            are kept. None keeps all words.
+        top_p: The threshold of nucleus sampling, which is applied after `top_k`. Words are sampled from the smallest
+            set of most likely words with a total probability of at least `top_p`, and from all words tied with the
+            least likely word in this set. None keeps all words.
         rare: Whether the rare-word symbol may be sampled.
     """
 
@@ -58,10 +59,13 @@ GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Encodes a prompt and prepends the context in which scored texts begin; see `LineStart`.
+    """Encodes a prompt as word ids, and prepends the same context as at the beginning of a scored text.
+
+    See `LineStart` for this context.
 
     Args:
-        words: The words in the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
+        words: The words in the prompt; may be empty. If the first word is a boundary token, the `<p>` of the context is
+            omitted.
         model: The loaded model, or its vocabulary.
 
     Returns:
@@ -91,16 +95,17 @@ def sample(
     Args:
         model: A loaded model, or any language model, such as a mixture.
         prompt_N: Word ids in reading order; may be empty.
-        words: The number of words to generate.
+        words: The number of words to generate per sequence.
         samples: The number of sequences.
         choice: The sampling options.
         seed: The random seed, at least 0 and less than 2**31.
-        is_enough: A function that returns whether a sequence with the given ids may end. Generation stops early once
-            all sequences may end. None to always generate `words` words.
+        is_enough: A function that takes the ids generated so far for a sequence and returns whether the sequence may
+            end. A block of at most BLOCK sequences, which are generated in parallel, ends early once all of its
+            sequences may end. If None, every sequence has `words` words.
 
     Returns:
-        The generated word ids, int32, B x T. Sequences are generated in blocks of at most BLOCK. With `is_enough`,
-        blocks may differ in length; shorter blocks are padded with rare-word symbols.
+        The generated word ids without the prompt, int32, B x T. Sequences of blocks that ended early are padded with
+        rare-word symbols.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
@@ -126,7 +131,7 @@ def sample(
 
 
 def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[str]:
-    """Returns the longest prefix of a text's tokens that has at most `words` whitespace-separated words."""
+    """Returns the longest prefix of `tokens` whose text has at most `words` whitespace-separated words."""
     kept = list(tokens)
     while kept and len(tokenizer.decode(kept).split()) > words:
         kept.pop()
@@ -134,13 +139,14 @@ def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[s
 
 
 def largest(values: np.ndarray, number: int) -> np.ndarray:
-    """Returns the indices of the `number` largest values in descending order; ties favour lower indices.
+    """Returns the indices of the `number` largest values, in descending order of the values.
 
-    Partial selection by blocks avoids sorting all values.
+    Of equal values, those with lower indices are returned first. To avoid sorting all values, the function compares the
+    maxima of blocks, and sorts only the values that can be among the largest.
     """
     values = np.where(np.isnan(values), -np.inf, values)
     maxima = np.maximum.reduceat(values, np.arange(0, len(values), _VALUES_PER_MAXIMUM))
-    # At least `number` blocks have a value of `least` or more, so smaller values cannot be among the largest.
+    # At least `number` blocks contain a value of at least `least`. Values below `least` are therefore not needed.
     least = np.partition(maxima, -number)[-number] if number <= len(maxima) else -np.inf
     (kept,) = np.nonzero(values >= least)
     return kept[np.argsort(-values[kept], kind='stable')[:number]]
@@ -163,7 +169,8 @@ def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
         log_p_BxV = log_p_BxV.at[:, RARE_ID].set(-jnp.inf)
         stuck_Bx1 = jnp.all(jnp.isneginf(log_p_BxV), axis=1, keepdims=True)
         log_p_BxV = jnp.where(stuck_Bx1, 0.0, log_p_BxV).at[:, RARE_ID].set(-jnp.inf)
-    # Shift the largest value to 0, which preserves the precision of likely words at low temperatures.
+    # Shift the largest value to 0, so that the values of likely words are close to 0. Division by a low temperature
+    # would otherwise magnify the rounding errors of large values.
     log_p_BxV = (log_p_BxV - jnp.max(log_p_BxV, axis=1, keepdims=True)) / choice.temperature
     if choice.top_k is None or choice.top_k >= log_p_BxV.shape[1]:
         return _draw_columns(keys_B, _keep_nucleus(log_p_BxV, choice.top_p))
@@ -186,14 +193,23 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
 
 def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
     """Samples a column of each row. Returns int32, B."""
-    # replace=False avoids an argmax. XLA would fuse random number generation with it, at half the speed on a CPU.
+    # With replace=True, JAX would use an argmax, and XLA would fuse random number generation into this argmax, which
+    # halves the speed on a CPU.
     draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
     return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnames='choice')
 def draw_word(seed: int, numbers_B: np.ndarray, position: int, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
-    """Samples the word at `position` of each sequence, with one random key per sequence and position."""
+    """Samples the next word of each sequence, with a random key derived from the seed, the sequence and the position.
+
+    Args:
+        seed: The random seed.
+        numbers_B: The index of each sequence.
+        position: The number of words generated before.
+        log_p_BxV: log P of every possible next word, float32, nats.
+        choice: The sampling options.
+    """
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), numbers_B)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, position)
     return draw(keys_B, log_p_BxV, choice)

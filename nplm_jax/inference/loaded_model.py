@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """The model of a run, ready for use.
+    """A trained model, with its settings and vocabulary.
 
     Loaded models can be passed to `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`,
     `kenlm.Model` and the decoders.
@@ -26,8 +26,9 @@ class LoadedModel:
         vocabulary: The words, with their tokenizer.
         model: The language model, whose methods take and return word ids.
         folder: The run folder, or the cache folder of a packed model; None for a model derived from other models.
-        results: The contents of results.json; None for an unfinished run or a model derived from other models.
-        name: The name of the folder or packed file, as shown by commands; empty for a model derived from other models.
+        results: The contents of results.json. None for an unfinished run or a model derived from other models.
+        name: The name of the run folder or packed file, which commands show. Empty for a model derived from other
+            models.
     """
 
     settings: 'Settings'
@@ -47,7 +48,7 @@ class LoadedModel:
 
 
 def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
-    """Returns the language model of a loaded model, or a language model unchanged.
+    """Returns the language model of a loaded model. A language model is returned unchanged.
 
     Raises:
         BadInput: The argument is neither a LoadedModel nor a LanguageModel.

@@ -26,15 +26,15 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
     Args:
         model: A loaded model, or any language model, such as a mixture.
         tokens_T: The word ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
-        span: The words to predict, such as `data.valid`, each given the previous words in the stream; None for all
-            words.
+        span: The positions of the words to predict, such as `data.valid`. Each word is predicted from the previous
+            words in the stream, including words before the span. None selects all words.
 
     Returns:
-        The perplexity; infinite if a word has probability zero.
+        The perplexity, or infinity if a word has probability zero.
 
     Raises:
         BadInput: The span is empty or extends beyond the stream.
-        NonFiniteError: A log-probability is not a number.
+        NonFiniteError: A log-probability is NaN.
     """
     span = Span(0, len(tokens_T)) if span is None else span
     require(len(span) > 0, 'tokens', len(span), 'must contain at least one word to predict')
@@ -42,7 +42,7 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
 
 
 def nll_to_perplexity(nll_per_word: float) -> float:
-    """Returns the perplexity exp(nll_per_word) for a mean NLL in nats; infinite on overflow.
+    """Converts a mean NLL per word, in nats, to the perplexity exp(nll_per_word). Returns infinity on overflow.
 
     Examples:
         >>> round(nll_to_perplexity(math.log(250)), 6)  # every word had probability 1 / 250
@@ -58,11 +58,11 @@ def per_unit(nll: float, size: 'TextSize') -> dict[str, float]:
 
     Args:
         nll: The total negative log-likelihood over all tokens, nats.
-        size: The size of the text.
+        size: The number of words, characters and bytes in the text.
 
     Returns:
-        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; NaN for an empty text. The perplexity per word
-        is also NaN for a text without spaces between words.
+        A dict with the keys `perplexity_per_word`, `bits_per_character` and `bits_per_byte`. All values are NaN for an
+        empty text. The perplexity per word is also NaN if the text has no spaces between words.
 
     Examples:
         >>> from nplm_jax.data.dataset import TextSize
@@ -78,13 +78,15 @@ def per_unit(nll: float, size: 'TextSize') -> dict[str, float]:
 
 
 class Score(NamedTuple):
-    """The score of a model on a span.
+    """The negative log-likelihood (NLL) of a span of words under a model, from which the perplexity is computed.
 
     Attributes:
         words: The number of predicted words.
         nll: The total negative log-likelihood, nats.
-        impossible: The number of words with probability zero; one such word makes the perplexity infinite.
-        nll_error: The standard error of the mean NLL per word, nats; 0 if every word in the span was predicted.
+        impossible: The number of words to which the model assigns probability zero. A single such word makes the
+            perplexity infinite.
+        nll_error: The standard error of `nll_per_word` if only a sample of the span was predicted, nats. It is 0 if
+            every word was predicted.
     """
 
     words: int
@@ -109,33 +111,36 @@ class Score(NamedTuple):
 
 
 def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
-    """Predicts every word in `span` once, given all previous words in the stream. The sum is computed in float64.
+    """Scores a model on all words in `span`.
+
+    Each word is predicted once, given all previous words in the stream. The log-probabilities are summed in float64.
 
     Raises:
-        NonFiniteError: A log-probability is not a number.
+        NonFiniteError: A log-probability is NaN.
     """
     return summarize(model.score(tokens_T, span), span)
 
 
 def summarize(log_p_T: np.ndarray, span: Span) -> Score:
-    """Sums the log-probabilities of the words in `span`. Raises NonFiniteError if one of them is NaN."""
+    """Computes the score of a span from the log-probabilities of its words. Raises NonFiniteError if one is NaN."""
     check_not_nan(log_p_T, span.start)
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 
 
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
-    """Predicts a sample of the words in `span`, in up to 16 evenly spaced spans of equal length; see `sample_spans`.
+    """Scores a model on a sample of the words in `span`.
 
-    The standard error treats these spans as independent observations.
+    The sample consists of up to 16 evenly spaced spans of equal length; see `sample_spans`. The standard error of the
+    result treats these spans as independent observations.
 
     Args:
         model: The model.
         tokens_T: Word ids of the stream.
         span: The words to sample from.
-        num_words: The maximum number of words; 0 for all words in the span.
+        num_words: The maximum number of words in the sample. If it is 0, all words in the span are predicted.
 
     Raises:
-        NonFiniteError: A log-probability is not a number.
+        NonFiniteError: A log-probability is NaN.
     """
     if not 0 < num_words < len(span):
         return evaluate(model, tokens_T, span)
@@ -143,7 +148,7 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     parts = len(scores)
     means = [score.nll_per_word for score in scores]
     share_left_out = 1 - sum(score.words for score in scores) / len(span)
-    error = math.inf  # for a single span, or if a word is impossible
+    error = math.inf  # if there is only one span, or if a word has probability zero
     if parts > 1 and all(map(math.isfinite, means)):
         error = float(np.std(means, ddof=1)) * math.sqrt(share_left_out / parts)
     return Score(
@@ -159,7 +164,8 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
 
     Args:
         span: The words to sample from.
-        num_words: The maximum number of words, at least 1. A span that is no longer than this is returned unchanged.
+        num_words: The maximum number of words, at least 1. If `span` has at most this many words, the only result is
+            `span` itself.
 
     Examples:
         >>> sample_spans(Span(100, 260), 40)[:2]
@@ -173,11 +179,11 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
 
 
 def check_not_nan(log_p_T: np.ndarray, start: int) -> None:
-    """Checks log-probabilities for NaN; -inf is allowed.
+    """Checks that no log-probability is NaN. Words with probability zero, whose log-probability is -inf, are allowed.
 
     Args:
         log_p_T: Log-probabilities of consecutive words.
-        start: The position of the first word in the stream, for the error message.
+        start: The position in the stream of the first of these words, for the error message.
 
     Raises:
         NonFiniteError: A log-probability is NaN.

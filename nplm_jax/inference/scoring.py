@@ -1,4 +1,4 @@
-"""Computes word-by-word log-probabilities of texts, with lines scored independently or as one stream.
+"""Computes the log-probability of each word in a text. Lines are scored independently or as one continuous stream.
 
 Dims: T words in a line, N words in a context.
 """
@@ -26,7 +26,8 @@ class Line:
     Attributes:
         ids_T: The word ids, int32.
         log10_p_T: log10 P of each word given the previous words, float64.
-        lengths_T: The length of the n-gram that predicts each word, including the word itself.
+        lengths_T: The length of the n-gram with which the model predicts each word, an integer. The n-gram includes
+            the predicted word.
     """
 
     ids_T: np.ndarray
@@ -69,15 +70,17 @@ def score(
     Args:
         model: Any language model.
         lines: Word ids of each line, int32.
-        start: The unscored context before each line, or before the stream. The default is an empty context, in which
-            case models read unknown words before a line. The commands use `LineStart.of(vocabulary)`.
-        stream: Whether each line continues the previous one, as in a corpus.
+        start: The context that is read but not scored, before each line or once before the stream. By default, it is
+            empty, and models pad the context of the first words with rare-word symbols. The commands use
+            `LineStart.of(vocabulary)`.
+        stream: Whether each line continues the previous line, as in a corpus. Otherwise, each line is scored
+            independently.
 
     Returns:
-        The scores of each line.
+        The scores of each line, in the order of `lines`.
 
     Raises:
-        NonFiniteError: A log-probability is not a number.
+        NonFiniteError: A log-probability is NaN.
     """
     if not len(lines):
         return []
@@ -96,7 +99,7 @@ def score(
     scored = []
     for line, prefix, log_p_T, part in zip(lines, prefixes, log_p, slices):
         check_not_nan(log_p_T[len(prefix) :], part.start + len(prefix))
-        # n-grams do not extend beyond the beginning of the line or stream.
+        # An n-gram cannot begin before the first word of its line or stream, so its length is limited to that word.
         reach_T = np.arange(part.start if stream else 0, part.stop if stream else len(log_p_T)) + 1
         lengths = np.minimum(lengths_T[part], reach_T)[len(prefix) :]
         scored.append(Line(line, log_p_T[len(prefix) :].astype(np.float64) / LOG_10, lengths))
@@ -106,7 +109,10 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = _NO_CONTEXT, stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words in the same way as `score`. For out-of-vocabulary words, the spelling is also scored.
+    """Scores lines of words, including the spellings of out-of-vocabulary words.
+
+    The score of an out-of-vocabulary word is the sum of two log-probabilities: that of the rare-word symbol in its
+    context, and that of the spelling. All other words are scored as in `score`.
 
     Args:
         model: An open-vocabulary model.
@@ -122,7 +128,7 @@ def score_words(
 
 
 def total(lines: Iterable[Line]) -> Totals:
-    """Returns the totals over lines."""
+    """Sums the word counts and log-probabilities of scored lines."""
     parts = [(np.zeros(0, np.int32), np.zeros(0)), *((line.ids_T, line.log10_p_T) for line in lines)]
     ids_T, log10_p_T = map(np.concatenate, zip(*parts))
     known_T = ids_T != RARE_ID

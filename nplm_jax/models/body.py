@@ -42,8 +42,9 @@ class BodyOutput(NamedTuple):
     """The output of a body.
 
     Attributes:
-        features: The features of the last T tokens of each stream, S x T x D, by output-matrix name.
-        state: The state of each stream after these tokens.
+        features: The features after each of the last T tokens of each stream, S x T x D. The keys are the names of the
+            output matrices that the features are multiplied by.
+        state: The state of each stream after the last token; None if the body is stateless.
         penalty: A regularization term that training adds to the mean NLL, nats per word.
     """
 
@@ -54,13 +55,13 @@ class BodyOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Body(Component, abc.ABC):
-    """A map from embedded tokens to features. All methods are pure functions of the parameters.
+    """The part of a network that maps embedded tokens to features. All methods are pure functions of the parameters.
 
-    The defaults of the base class implement a window.
+    Unless a subclass overrides them, the methods describe a body that reads a window of tokens and has no state.
 
     Attributes:
-        tables: The body's tables other than C, b and the output matrices in `widths`. `scorer` receives the
-            tables that have one row per output word, restricted to the same rows as the output matrices.
+        tables: The tables of the body, without C, b and the output matrices in `widths`. If a table has one row per
+            output word, `scorer` receives the rows of the same words as of the output matrices.
     """
 
     tables: ClassVar[Tables] = Tables()
@@ -68,7 +69,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def reach(self) -> int | None:
-        """The number of preceding tokens on which a prediction depends; None if unlimited."""
+        """The number of preceding tokens on which a prediction depends. None if a prediction depends on all of them."""
 
     @property
     def lookback(self) -> int:
@@ -86,7 +87,7 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """The width of each output matrix by name: the last dimension of the features that the matrix multiplies.
+        """The width of each output matrix, by name. It is the last dimension of the features for this matrix.
 
         If C_VxM is among the names, the word features also serve as output weights (tied embeddings).
         """
@@ -97,7 +98,7 @@ class Body(Component, abc.ABC):
 
     @property
     def scorer(self) -> Scorer:
-        """The scorer, which computes word scores from the features and the output matrices."""
+        """The function that computes word scores from the features and the output matrices."""
         return LINEAR
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -113,12 +114,12 @@ class Body(Component, abc.ABC):
     def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
         """Computes the features that are multiplied by the output matrices.
 
-        A body that supports `corpus.context=line` also takes the argument `starts_SxL` (see `Batch.starts_SxL`) and
-        ignores all tokens before the current line. A window replaces these tokens with the first token of the line (see
-        `windows`). A stateful body resets its state at the start of each line.
+        A body that supports `corpus.context=line` also takes the argument `starts_SxL` (see `Batch.starts_SxL`), and
+        its features do not depend on tokens before the current line. A window replaces these tokens with the first
+        token of the line; see `windows`. A stateful body resets its state at the start of each line.
 
         Args:
-            params: The parameters. C_VxM is not read.
+            params: The parameters. C_VxM is not used, because the tokens are already embedded.
             e_SxLxM: The embedded tokens of each stream in reading order, L = `lookback` + T.
             state: The state of each stream before these tokens.
             keys: The random keys of a training update. None selects scoring, which uses float32 and no dropout.
@@ -140,8 +141,9 @@ def windows(e_SxLxM: jax.Array, num_words: int, starts_SxL: jax.Array | None = N
 
     Args:
         e_SxLxM: The embedded tokens of each stream.
-        num_words: N; T = L - N + 1.
-        starts_SxL: See `Batch.starts_SxL`. Tokens before the current line are replaced by its first token.
+        num_words: N. The number of windows per stream is T = L - N + 1.
+        starts_SxL: Whether each token begins a line; see `Batch.starts_SxL`. If given, the tokens of a window that
+            precede the current line are replaced by the first token of the line.
     """
     T = e_SxLxM.shape[1] - num_words + 1
     if starts_SxL is not None:

@@ -25,14 +25,18 @@ class LanguageModel(abc.ABC):
     """A language model, which defines P(w_t | previous words) over a closed vocabulary of V words.
 
     `score` returns the log-probabilities of the words in a text, and `next_word` returns the distribution after each
-    context. Decoders carry a state, so that each word is read only once: `prefill` returns the state after the first
-    words, `predict` returns the distribution of the next word, and `advance` returns the state after one more word per
-    stream. `read` combines `advance` and `predict` for many words. A subclass must define `n`, `score_span` and
-    `next_word`, and may override the other methods with faster versions.
+    context. Text generation uses a decoding state, so that the model reads each word only once:
+
+    - `prefill` returns the state after the first words of each stream.
+    - `predict` returns the distribution of the next word.
+    - `advance` returns the state after one more word per stream.
+    - `read` combines `advance` and `predict` for several words per stream.
+
+    A subclass must define `n`, `score_span` and `next_word`, and may override the other methods with faster versions.
 
     Attributes:
         n: The order. Each word is predicted from the n - 1 previous words, or from all previous words if n is None.
-        vocabulary_size: V. None if unknown; word ids are then not checked against V.
+        vocabulary_size: V, or None if V is unknown. In this case, word ids are not checked against V.
         vocabulary: The vocabulary of a loaded model (`LoadedModel.model`), or None for other models. The models in a
             mixture must have equal vocabularies.
     """
@@ -52,7 +56,7 @@ class LanguageModel(abc.ABC):
         """Returns log P(w_t | w_1 ... w_{t-1}) for each word in a span, float32, nats.
 
         Args:
-            tokens_T: Ids of the stream.
+            tokens_T: The word ids of the complete stream, one-dimensional, integer.
             span: The words to score: a Span, a slice without a step, or None for all words.
 
         Raises:
@@ -78,15 +82,16 @@ class LanguageModel(abc.ABC):
         """Returns log P(w | context) for all words, float32, B x V, nats.
 
         Args:
-            contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, a context of more than
-                n - 1 words is truncated to the last n - 1 words. A shorter context is preceded by rare-word symbols, as
-                is the beginning of a stream: n - 1 of them for n-grams and windows, one for a network with a state.
+            contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, only the last n - 1
+                words are used. As at the beginning of a stream, shorter contexts are padded on the left with rare-word
+                symbols: n - 1 symbols for n-grams and windows, and one symbol for a network with a state.
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
-        """Returns the decoding state after the given words of each stream.
+        """Reads the first words of each stream and returns the decoding state after them.
 
-        The default state consists of the last n - 1 words, or of all words if n is None.
+        Unless a subclass overrides this method, the state consists of the last n - 1 words of each stream, or of all
+        words if n is None.
         """
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
@@ -102,7 +107,8 @@ class LanguageModel(abc.ABC):
         """Reads L words per stream and predicts the word after each of them.
 
         Returns:
-            log P for every possible next word, S x L x V, nats, and the next state.
+            A tuple (log_p, state): log P of every possible next word after each of the L words, S x L x V, nats, and
+            the decoding state after the last word.
         """
         if self.n is None:
             log_p = []
@@ -118,8 +124,11 @@ class LanguageModel(abc.ABC):
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns log P for each word in each line, given the previous words in the line, nats.
 
-        At the beginning of a line, the context is padded with rare-word symbols. A model without an order reads each
-        line as a separate stream.
+        At the beginning of a line, the context is padded with rare-word symbols. If n is None, each line is scored as a
+        separate stream.
+
+        Returns:
+            One array per line with the log-probability of each of its words.
         """
         check_lines(lines, self.vocabulary_size)
         if self.n is None:
@@ -129,10 +138,10 @@ class LanguageModel(abc.ABC):
         return [log_p_T[line_slice] for line_slice in line_slices]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the n-gram that predicts each word of `span`, including the word itself.
+        """Returns the length of the n-gram with which the model predicts each word in `span`, including that word.
 
-        The default is n for every word, or len(span) for a model without an order. `scoring.score` limits these lengths
-        to the current line.
+        Unless a subclass overrides this method, the length is n for every word, or len(span) if n is None.
+        `scoring.score` limits the lengths, so that no n-gram begins before the current line.
         """
         return np.full(len(span), self.n or len(span))
 
@@ -141,7 +150,7 @@ _take_rows = jax.jit(lambda arrays, rows_K: [x[rows_K] for x in arrays])
 
 
 def reorder(state: State, rows_K: np.ndarray) -> State:
-    """Selects rows of a decoding state. Stream k of the result continues stream `rows_K[k]`; rows may repeat."""
+    """Selects streams of a decoding state. Stream k of the result is stream `rows_K[k]` of `state`; rows may repeat."""
     leaves, structure = jax.tree.flatten(state)
     on_device = [x for x in leaves if isinstance(x, jax.Array)]
     taken = iter(_take_rows(on_device, rows_K) if on_device else ())
@@ -149,7 +158,11 @@ def reorder(state: State, rows_K: np.ndarray) -> State:
 
 
 def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:
-    """Joins lines, with `num_before` rare-word symbols before each. Returns the stream and each line's slice of it."""
+    """Joins lines into a single stream, with `num_before` rare-word symbols before each line.
+
+    Returns:
+        The word ids of the stream, int32, and the slice of the stream that contains each line.
+    """
     padding = np.full(num_before, RARE_ID, np.int32)
     stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
     stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)
@@ -169,7 +182,7 @@ def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
     Args:
         key: The argument name for the error message.
         ids: The ids. An empty array may have any dtype.
-        vocabulary_size: V; None if unknown.
+        vocabulary_size: V, the exclusive upper limit of the ids. If None, ids are not compared with V.
     """
     ids = np.asarray(ids)
     if not ids.size:
@@ -188,7 +201,7 @@ def check_lines(lines: Sequence[np.ndarray], vocabulary_size: int | None) -> Non
 
 
 def check_contexts(contexts_BxN: Any, vocabulary_size: int | None) -> np.ndarray:
-    """Returns contexts as an int32 matrix. Raises BadInput unless it contains word ids, with one context per row."""
+    """Converts contexts to an int32 matrix. Raises BadInput unless each row consists of valid word ids."""
     contexts_BxN = np.asarray(contexts_BxN)
     require(contexts_BxN.ndim == 2, 'contexts', contexts_BxN.shape, 'must be a matrix of word ids, one context per row')
     check_ids('contexts', contexts_BxN, vocabulary_size)

@@ -1,4 +1,4 @@
-"""Networks, each consisting of a body and an output layer over V words, as pure functions of their parameters.
+"""Combines a body and an output layer into a network, whose methods are pure functions of the parameters.
 
 Dims: V vocabulary, S streams, L input tokens per stream, T predictions per stream (one after each of the last T
 tokens), B = S * T examples, stream by stream, R = L - T tokens of lookback (`Body.lookback`).
@@ -21,14 +21,14 @@ from nplm_jax.utils.errors import BadInput, require
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The static part of a network: its body, output layer and V. Methods take the parameters as an argument.
+    """A network without its parameters, which methods take as an argument. Instances can be static arguments of `jit`.
 
     Attributes:
         body: The body, which maps context words to features.
         output: The output layer, which maps features to P(w) and the training loss.
         vocabulary_size: V.
-        line_end: The id of the end-of-line token if lines are read independently (`corpus.context=line`; see
-            `data.batches.mark_lines`), or None if the text is a single stream.
+        line_end: The id of the end-of-line token if lines are read independently of each other
+            (`corpus.context=line`). None if the text is read as a single stream. See `data.batches.mark_lines`.
     """
 
     body: Body
@@ -38,7 +38,7 @@ class Network:
 
     @property
     def tables(self) -> Tables:
-        """The tables of the body and the output layer, including the matrices of `Body.widths` and b."""
+        """The tables of the body and of the output layer, including b and the output matrices in `Body.widths`."""
         body, output = self.body.tables, self.output.tables
         words = (*self.body.widths, BIAS, *body.words, *output.words)
         return Tables(words, (*body.others, *output.others), (*body.units, *output.units))
@@ -53,7 +53,8 @@ class Network:
 
         Args:
             key: A random key.
-            bias_V: Initial b, float32, such as unigram log-probabilities; None for zeros.
+            bias_V: The initial value of b, float32, such as unigram log-probabilities. If None, b is initialized to
+                zero.
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
         body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
@@ -91,10 +92,10 @@ class Network:
         Args:
             params: The parameters.
             ids_SxL: Token ids of each stream in reading order, int32.
-            state: The state of each stream before these tokens; None for `Body.start`.
-            keys: The random keys of a training update; None for scoring.
-            starts_SxL: See `Batch`.
-            e_SxLxM: The rows of C for the tokens, if they have already been gathered.
+            state: The state of each stream before these tokens. If None, streams are in their initial state.
+            keys: The random keys of a training update. If None, the features are computed for scoring, without dropout.
+            starts_SxL: Whether each token begins a line; see `Batch`.
+            e_SxLxM: The word features of the tokens. If None, they are gathered from the rows of C.
 
         Raises:
             BadInput: `ids_SxL` is not a matrix or has too few columns.
@@ -122,14 +123,14 @@ class Network:
         Args:
             view: The parameters, or the rows that the output layer selected.
             batch: The examples.
-            state: The state after the previous batch; None for the initial state.
-            keys: The random keys of the update; None for no dropout.
+            state: The state after the previous batch, or None for the initial state.
+            keys: The random keys of the update. If None, dropout is disabled.
             axes: The named mesh axes over which streams and words are sharded.
-            **options: Additional arguments of `OutputLayer.loss`.
+            **options: Additional arguments that are passed to `OutputLayer.loss`.
 
         Returns:
-            (loss, (nll, state)): the loss, the mean NLL and the state after the batch. The loss and the NLL are in nats
-            per word. The NLL is exact or estimated, depending on the output layer.
+            A tuple (loss, (nll, state)): the training loss and the mean NLL, both in nats per word, and the state after
+            the batch. Depending on the output layer, the NLL is exact or an estimate.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
         allowed = f'must be {(len(batch.ids_SxL), L - self.layout.lookback)}, one target per token after the lookback'

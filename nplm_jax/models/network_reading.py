@@ -16,7 +16,7 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_BURN_IN = 512  # if the reach is unlimited, words read before a scored span to fill the state
+_BURN_IN = 512  # number of words that a body with unlimited reach reads before a scored span, to fill its state
 
 
 class ReadState(NamedTuple):
@@ -54,8 +54,8 @@ def stream_blocks(
         size: B, the number of words per block.
 
     Returns:
-        The state before the first block, the input words K x B, and the target words K x B. Rare-word symbols pad the
-        last block.
+        A tuple (state, inputs, targets): the state before the first block, and the word ids of the inputs and of the
+        targets, both K x B. The last block is padded with rare-word symbols.
     """
     R = network.body.lookback
     words_L = with_history(tokens_T, span, R + 1).astype(np.int32)
@@ -73,5 +73,5 @@ def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function with float32 matrix products at full precision; accelerators default to a lower precision."""
+    """Compiles a function whose float32 matrix products have full precision. Accelerators default to a lower one."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)

@@ -1,7 +1,7 @@
-"""A trained network as a language model.
+"""Implements the interface of language models for trained networks.
 
-A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words in
-decoding.
+All inputs are processed by a single function, `network_reading.read`: blocks of a corpus, parallel lines, contexts, and
+single words in decoding.
 
 Dims: V vocabulary, S streams, L words per stream and call, R words of lookback (`Body.lookback`), B = S * L examples, K
 blocks, T words of a span or a line, G groups of words.
@@ -27,10 +27,10 @@ from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import group_probabilities
 
 SCORING_BATCH = 256  # minimum number of words scored at once; their V x B scores fit into a CPU's cache
-MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
-LENGTH_MULTIPLE = 16  # words of a line or context read at once; fixed to limit the number of compiled programs
+MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32); SCORING_BATCH words are always allowed
+LENGTH_MULTIPLE = 16  # words of a line or context read per call; constant to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
-MAX_LENGTH = 2**17  # words; longer lines are read as streams, because lines read in parallel are padded to the longest
+MAX_LENGTH = 2**17  # longer lines are not read in parallel, because all lines in a batch are padded to the longest line
 _NO_WORD = -1  # padding after the end of a line
 
 
@@ -39,7 +39,7 @@ class DecodingState(NamedTuple):
 
     Attributes:
         read: The state of the network after the last word.
-        features: The features after the last word, S x D, by output-matrix name.
+        features: The features after the last word of each stream, S x D, by the name of their output matrix.
     """
 
     read: ReadState
@@ -47,15 +47,15 @@ class DecodingState(NamedTuple):
 
 
 class NeuralLanguageModel(LanguageModel):
-    """A network with its parameters, evaluated exactly in float32 and without dropout."""
+    """A network with its parameters as a language model. Probabilities are exact, in float32 and without dropout."""
 
     def __init__(self, network: Network, params: Params, sharding: MeshSharding = ONE_DEVICE) -> None:
         """Creates a model from a network and its parameters, which are not copied.
 
         Args:
             network: The network.
-            params: The parameters, placed by `sharding.shard`.
-            sharding: The sharding of the parameters and of the words in a span; see `sharding.scoring_sharding`.
+            params: The parameters, placed on the devices by `sharding.shard`.
+            sharding: How parameters and scored words are divided over devices; see `sharding.scoring_sharding`.
         """
         self.network = network
         self.placed_params = params
@@ -75,12 +75,12 @@ class NeuralLanguageModel(LanguageModel):
         """Returns the total probability of each group of words at each position of a span.
 
         Args:
-            tokens_T: Ids of the stream.
+            tokens_T: The word ids of the stream.
             span: The positions to predict.
-            groups_V: The group of each word, numbered from 0.
+            groups_V: The group number of each word, from 0 to G - 1.
 
         Returns:
-            P(w) summed over the words in each group, len(span) x G, float32.
+            The sum of P(w) over the words in each group, len(span) x G, float32.
         """
         return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
@@ -94,7 +94,7 @@ class NeuralLanguageModel(LanguageModel):
     def scoring_block(self, num_words: int) -> int:
         """Returns the number of words per block for a span. Short spans use small blocks to limit padding."""
         num_devices = num_parts(self.sharding)
-        # With a stateful body, every device reads all words in a block but scores only its own share.
+        # With a stateful body, every device must read all words in a block, but it scores only its share of them.
         num_readers = num_devices if self.network.body.start(1) is None else 1
         largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
         share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # powers of two limit compilations
@@ -103,7 +103,7 @@ class NeuralLanguageModel(LanguageModel):
 
     @functools.cached_property
     def params(self) -> Params:
-        """The complete parameters on one device. All methods except span scoring use them."""
+        """The complete parameters on a single device, which all methods except those that score a span use."""
         full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
@@ -145,7 +145,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P for E targets, nats, from the features at their positions. Positions are numbered by stream."""
+        """Returns log P of E targets, nats, given features of S x L positions, which are numbered stream by stream."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
         examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs only one compilation
@@ -178,7 +178,7 @@ class NeuralLanguageModel(LanguageModel):
         return _predict(self.network, self.params, state.features)
 
     def advance(self, state: DecodingState, ids_S: jax.Array | np.ndarray) -> DecodingState:
-        """See `LanguageModel.advance`. Ids on a device are not checked, because reading them would block."""
+        """See `LanguageModel.advance`. Ids in a JAX array are not checked, because the host would wait for them."""
         if not isinstance(ids_S, jax.Array):
             check_ids('words', ids_S, self.vocabulary_size)
         return _advance(self.network, self.params, state.read, jnp.asarray(ids_S)[:, None])
@@ -193,10 +193,10 @@ class NeuralLanguageModel(LanguageModel):
 
 
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
-    """Returns each line's number of blocks of LENGTH_MULTIPLE words, and the order in which to score non-empty lines.
+    """Determines the number of blocks of LENGTH_MULTIPLE words in each line, and the order in which to score the lines.
 
-    Lines are ordered by their number of blocks. Among lines with the same number of blocks, those with a common prefix
-    are adjacent.
+    Non-empty lines are ordered by their number of blocks. Among lines with the same number, those that share a prefix
+    are adjacent. Returns the number of blocks of every line, and the indices of the non-empty lines in this order.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)
@@ -230,9 +230,9 @@ def _read_stream(
     one_hot_VxG: jax.Array | None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> jax.Array:
-    """Returns log P for the targets in consecutive blocks, K x B, nats, or P for each group of words, K x B x G.
+    """Returns log P of each target, K x B, nats, or with `one_hot_VxG`, P of each group of words, K x B x G.
 
-    With a window, the stream is sharded over devices. With a stateful body, each device reads the whole stream and
+    With a window, each device reads a part of the stream. With a stateful body, each device reads the whole stream and
     computes the probabilities of its share of each block.
     """
 
@@ -274,7 +274,7 @@ def _score_blocks(
     targets_KxB: jax.Array,
     num_blocks: jax.Array,
 ) -> jax.Array:
-    """Returns log P for the targets in the first `num_blocks` blocks, K x B, nats, from the features at the targets.
+    """Returns log P of the targets in the first `num_blocks` blocks, K x B, nats, and 0 for the remaining blocks.
 
     All blocks are scored in one call, because each call allocates a new V x B array of scores.
     """

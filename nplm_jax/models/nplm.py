@@ -28,16 +28,16 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
     Args:
         params: The six arrays by name. Omit W if the network has no direct connections, and omit U, H and d if it has
-            no hidden layer. Rows of C, U, W and b correspond to words; with `output.kind=tree`, rows of U, W and b
-            correspond to tree nodes.
+            no hidden layer. Each row of C, U, W and b belongs to a word. With `output.kind=tree`, each row of U, W and
+            b belongs to a tree node instead.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:
-        y_BxV, float32. The softmax of a row is the paper's P(w | context).
+        The scores y, float32, B x V. The softmax of a row is the paper's P(w | context).
 
     Raises:
         BadInput: The arrays are not the parameters of the paper's network, or the contexts are not a matrix of word
-            ids. Inside `jit`, ids are not checked.
+            ids. Inside `jit`, the values of the ids cannot be checked.
 
     References:
         The paper's equation 1, section 2.
@@ -83,7 +83,11 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(Body):
-    """The paper's network (section 2) below the output layer. Computes x for W and a = tanh(d + Hx) for U."""
+    """The paper's network (section 2) without its output layer.
+
+    The features are the concatenated word features x, which the output layer multiplies by W, and the hidden units
+    a = tanh(d + Hx), which it multiplies by U.
+    """
 
     n: Annotated[int, at_least(2)] = key(
         6, 'order of the model, which predicts each word from the n-1 previous words; the paper uses 3 and 5'
@@ -106,7 +110,7 @@ class Window(Body):
 
     @property
     def widths(self) -> dict[str, int]:
-        """The width of U if there is a hidden layer, and of W if there are direct connections."""
+        """The widths of U and W. U is omitted without a hidden layer, and W without direct connections."""
         hidden_width = {'U_VxK': self.h} if self.h else {}
         direct_width = {'W_VxP': self.reach * self.m} if self.direct else {}
         return hidden_width | direct_width

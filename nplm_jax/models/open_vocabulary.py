@@ -60,7 +60,7 @@ class OpenVocabulary:
 
         Args:
             words_T: The words in the stream, tokenized in the same way as the model's corpus.
-            span: The words to score; None for all.
+            span: The positions of the words to score, or None for all words.
         """
         span = Span(0, len(words_T)) if span is None else span
         ids_T = self.vocabulary.encode(words_T)
@@ -81,5 +81,5 @@ class OpenVocabulary:
 
 
 def bits_per_character(log_p: float, num_characters: int) -> float:
-    """Returns the number of bits per character for a text whose log-probability is `log_p`, nats."""
+    """Returns the bits per character of a text with log-probability `log_p`, in nats. Returns NaN for an empty text."""
     return -log_p / math.log(2) / num_characters if num_characters else math.nan

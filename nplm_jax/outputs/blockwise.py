@@ -1,9 +1,10 @@
-"""Exact softmax cross-entropy and its gradients, computed in blocks of examples without a V x B array.
+"""Computes the exact softmax cross-entropy and its gradients in blocks of examples, without a V x B array.
 
-The scores y = b + sum of weights @ inputs are sums of linear terms: U a and W x in the paper's network.
+The scores are sums of b and of linear terms, weights @ inputs. In the paper's network, these terms are U a and W x.
 
-Dims: V vocabulary (this device's words if words are sharded), B batch, D inputs of a term, J inputs of all terms
-concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples per block.
+Dims: V vocabulary (only the words on this device if words are sharded), B batch, D inputs of a term, J inputs of all
+terms and rounded terms of b (BIAS_TERMS), concatenated and padded with zeros to a multiple of ROW_MULTIPLE, N blocks, S
+examples per block.
 """
 
 import functools
@@ -19,8 +20,8 @@ from nplm_jax.outputs.soft_targets import SoftTargets
 
 _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # contracted axes
 LinearTerm = tuple[Array, Array]  # weights_VxD and inputs_BxD
-BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # number of rounded terms that add up to b at float32 precision
-ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the number of rows is a multiple of this
+BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # number of terms of the given dtype whose sum is b at float32 precision
+ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the row count is a multiple of this number
 
 
 class Teaching(NamedTuple):
@@ -78,10 +79,11 @@ def blockwise_distillation(
     precision: Precision,
     block_size: int,
 ) -> tuple[Array, Array]:
-    """Computes the mean cross-entropy with the distribution (1 - weight) onehot(target) + weight q in blocks.
+    """Computes the mean cross-entropy with a mixture of targets and teachers, `block_size` examples at a time.
 
-    q is the teachers' distribution, B x V. Only one block of q is in memory at a time. In the notation of
-    `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
+    The network learns the distribution (1 - weight) onehot(target) + weight q, where q is the teachers' distribution,
+    B x V. Only one block of q is in memory at a time. In the notation of `blockwise_cross_entropy`,
+    G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
         terms: The weights and inputs of each term.
@@ -99,7 +101,7 @@ def blockwise_distillation(
 
 
 def _distillation_and_gradients(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    """Returns the results of `blockwise_distillation` and the gradients with respect to terms and b."""
+    """Returns the results of `blockwise_distillation`, and the gradients of the loss with respect to terms and b."""
     terms, b_V, targets_B, teachers, weight, precision, block_size = arguments
     teaching = Teaching(teachers, weight, precision)
     results, gradients = _loss_and_gradients(terms, b_V, targets_B, precision, block_size, None, teaching)
@@ -126,8 +128,9 @@ def _backward(
 def default_block_size(platform: str) -> int:
     """Returns the default number of examples per block for a platform.
 
-    On a CPU or a TPU, a block fits into the cache or the buffers. On a GPU, every block reads and writes the
-    accumulated weight gradients, so fewer and larger blocks are faster (experiments/cost/accelerator).
+    On a CPU, the scores of a block fit into the cache, and on a TPU, into the buffers. On a GPU, each block reads the
+    accumulated weight gradients from memory and writes them back, so fewer and larger blocks are faster
+    (experiments/cost/accelerator).
     """
     return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)
 
@@ -141,18 +144,18 @@ def _loss_and_gradients(
     axis: str | None,
     teaching: Teaching | None = None,
 ) -> tuple[Any, Any]:
-    """Returns the loss (with teachers, a pair of loss and NLL) and its gradients, structured like (terms, b_V)."""
+    """Returns the loss, or with teachers a pair (loss, NLL), and the gradients, structured like (terms, b_V)."""
     B = len(targets_B)
     num_blocks = -(-B // block_size)
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # All terms share one matrix, because a product with only the few columns of U runs at half the speed, and adding b
-    # separately would require another pass over y.
+    # All terms are concatenated into one matrix, because a product with only the few columns of U runs at half the speed.
+    # The matrix includes b, because adding b separately would require another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
-    # Padding examples in the last block have zero inputs, including those for b, and do not contribute to gradients.
+    # Padding examples in the last block have only zero inputs, even for b, so they do not contribute to the gradients.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
     taught = () if teaching is None else teaching.teachers.features
 
@@ -161,7 +164,8 @@ def _loss_and_gradients(
         return padded.reshape(num_blocks, -1, *x.shape[1:])
 
     inputs_NxSxJ, targets_NxS, features = jax.tree.map(in_blocks, (inputs_BxJ, rows_B, taught))
-    # Transpose outside the scan. Inside, XLA would fuse the transpose into the product, which would run in float32.
+    # Transpose outside the scan. Inside the scan, XLA would fuse the transpose into the matrix product and would then
+    # compute the product in float32.
     blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS, features
     run_block = functools.partial(_block, weights_JxV, axis, teaching)
     # The first block initializes the sum, which avoids adding zeros.
@@ -181,9 +185,9 @@ blockwise_cross_entropy.defvjp(_loss_and_gradients, _backward)
 
 
 def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
-    """Splits b into rows of the given precision that add up to b, zero-padded to a multiple of ROW_MULTIPLE rows.
+    """Splits b into rows of the given precision whose sum is b, and appends rows of zeros (see ROW_MULTIPLE).
 
-    Each row is the rounded remainder after the previous rows.
+    Each row is the remainder of b after subtraction of the previous rows, rounded to the precision.
     """
     finfo, remainder_V, rows = jnp.finfo(precision), b_V, []
     for _ in range(BIAS_TERMS[precision]):
@@ -197,11 +201,11 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
 def _block(
     weights_JxV: Array, axis: str | None, teaching: Teaching | None, grad_weights_JxV: Array | None, block: Any
 ) -> tuple[Array, Any]:
-    """Computes one block and accumulates its gradients with respect to the weights.
+    """Computes the loss and the gradients of one block of examples, and accumulates the gradients of the weights.
 
     Returns:
-        The accumulated weight gradients, and the results of each example: the NLL (with teachers, the pair of loss and
-        NLL) and the gradient with respect to the inputs.
+        The accumulated weight gradients, and a pair (losses, gradients) with one row per example: the NLL, or with
+        teachers a pair (loss, NLL), and the gradient with respect to the inputs.
     """
     inputs_SxJ, inputs_JxS, targets_S, features = block
     precision = weights_JxV.dtype
@@ -209,13 +213,13 @@ def _block(
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
-    # Accelerators read the targets in a pass over all scores, which XLA fuses with other passes. On a TPU, a scatter
-    # would loop over examples.
+    # On accelerators, a pass over all scores selects those of the targets, because XLA fuses this pass with others. A
+    # scatter would loop over the examples on a TPU.
     choose = jax.lax.platform_dependent
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
     losses: Any = nll_S
-    target_share_S = normaliser_S  # times the probability of the target in the learned distribution
+    target_share_S = normaliser_S  # to be multiplied by the probability of the target in the distribution to learn
     if teaching is not None:
         weight = teaching.weight
         q_SxV = teaching.teachers.replace(features=features).probabilities(teaching.precision)
@@ -243,7 +247,7 @@ def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:
 
 
 def _select_targets(y_SxV: Array, targets_S: Array) -> Array:
-    """Computes `_gather_targets` in a pass over all scores."""
+    """Computes the same result as `_gather_targets` in a pass over all scores, which is faster on accelerators."""
     return jnp.sum(jnp.where(jax.nn.one_hot(targets_S, y_SxV.shape[1], dtype=bool), y_SxV, 0), axis=1)
 
 
@@ -259,7 +263,7 @@ def _scatter_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
 
 
 def _mask_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-    """Computes `_scatter_targets` in a pass over all of E."""
+    """Computes the same result as `_scatter_targets` in a pass over all of E, which is faster on accelerators."""
     return jnp.where(jax.nn.one_hot(targets_S, E_SxV.shape[1], dtype=bool), values_S[:, None], E_SxV)
 
 
@@ -270,6 +274,6 @@ def _reduce(operation: Literal['max', 'sum'], axis: str | None, values: Array) -
 
 
 def _local_rows(targets_B: Array, num_words: int, axis: str) -> Array:
-    """Maps targets to rows of this device's weights. Targets of other devices map to `num_words`, an invalid row."""
+    """Maps word ids to rows of this device's weights. Words on other devices map to `num_words`, an invalid row."""
     rows_B = targets_B - num_words * jax.lax.axis_index(axis)
     return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)

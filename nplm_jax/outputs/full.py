@@ -34,9 +34,10 @@ class FullSoftmax(Softmax):
         axis: str | None = None,
         teachers: SoftTargets | None = None,
     ) -> Losses:
-        """See `OutputLayer.loss`. Never materializes a V x B array; see `blockwise_cross_entropy`.
+        """See `OutputLayer.loss`. The scores are computed in blocks, never as a V x B array; see `outputs.blockwise`.
 
-        With teachers, the loss is the cross-entropy with both the targets and the teachers, and `axis` must be None.
+        With teachers, the loss is the cross-entropy with a mixture of the targets and the teachers' distributions. In
+        this case, `axis` must be None.
         """
         terms = tuple((view.shared[name], inputs_BxD) for name, inputs_BxD in features.items())
         args, blocks = (terms, view.shared[BIAS], batch.targets_B), (self.precision, self.block_size)

@@ -1,4 +1,4 @@
-"""The interface of output layers, which map a network's features to P(w) and the training loss.
+"""The interface of output layers, which compute P(w) and the training loss from the features of a network's body.
 
 An output layer multiplies each of its weight matrices by one array of features. The body determines the matrices and
 their widths: the paper's network has U (V x K, for the hidden units a) and W (V x P, for the word features x). Features
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
 Params = dict[str, Any]  # float32 arrays, named by the paper's letters
-Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
+Features = dict[str, jax.Array]  # name of an output matrix -> the features it is multiplied by, B x D, float32
 Losses = tuple[jax.Array, jax.Array]  # the loss, and the mean NLL or its estimate; float32 scalars, nats per word
 BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features of every body; also an output matrix if tied
 
 
 class Tables(NamedTuple):
-    """The parameter names of a body or an output layer, grouped by what a row represents.
+    """The names of tables and matrices among the parameters, grouped by what their rows represent.
+
+    A table is an array whose rows belong to words or other items, of which a single example uses only a few.
 
     Attributes:
-        words: Tables with one row per output word, other than the output matrices and b. On a mesh, the rows of these
-            tables are sharded.
-        others: Tables whose rows represent something else, such as positions or word classes. Every device holds them
-            in full.
-        units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out).
-            Optimizers such as Muon need the distinction.
+        words: Tables with one row per output word. A body or an output layer does not list the output matrices and b.
+            On a mesh, the rows of these tables are sharded.
+        others: Tables whose rows belong to other items, such as positions or word classes. Every device holds them in
+            full.
+        units: Matrices, not tables, that are stored as (out, in), with one row per output unit. All other matrices are
+            stored as (in, out). Optimizers such as Muon depend on this distinction.
     """
 
     words: tuple[str, ...] = ()
@@ -49,7 +51,7 @@ class Tables(NamedTuple):
 
     @property
     def of_words(self) -> tuple[str, ...]:
-        """The tables of a network with one row per word: `words` and C."""
+        """All tables of a network with one row per word: those in `words`, and C."""
         return tuple(dict.fromkeys((*self.words, EMBEDDING)))
 
     @property
@@ -62,10 +64,10 @@ class Rows(NamedTuple):
     """The indices of the rows that a loss reads from the output matrices, b and other word tables.
 
     Attributes:
-        examples_BxL: Indices of the rows specific to each example, int32.
-        shared_S: Indices of the rows shared by all examples, int32.
-        sample_info: Metadata of each example's samples, a pytree of arrays with B rows. None if the layer has no such
-            metadata.
+        examples_BxL: Indices of the L rows that only a single example reads, int32.
+        shared_S: Indices of the S rows that all examples read, int32.
+        sample_info: Additional data about the samples of each example, a pytree of arrays with B rows. None if the
+            layer needs no such data.
     """
 
     examples_BxL: jax.Array
@@ -78,9 +80,9 @@ class View(NamedTuple):
 
     Attributes:
         shared: The parameters. If `rows` is given, the tables contain only the rows `rows.shared_S`.
-        examples: The rows `rows.examples_BxL` of the tables, B x L x D (B x L for b); empty if `rows` is None.
-        rows: The selected rows, or None for all rows.
-        contexts_SxLxM: The rows of C for the input tokens, or None to gather them from `shared`.
+        examples: The rows `rows.examples_BxL` of the tables, B x L x D (B x L for b). Empty if `rows` is None.
+        rows: The indices of the selected rows, or None if the view contains all rows.
+        contexts_SxLxM: The rows of C for the input tokens. If None, they must be gathered from `shared`.
     """
 
     shared: Params
@@ -90,7 +92,7 @@ class View(NamedTuple):
 
 
 def view_rows(params: Params, tables: Iterable[str], rows: Rows) -> View:
-    """Returns a view of the selected rows of the tables and all other parameters."""
+    """Returns a view that contains only the selected rows of the given tables, and all other parameters in full."""
     shared, examples = ({name: params[name][ids] for name in tables} for ids in (rows.shared_S, rows.examples_BxL))
     return View(params | shared, examples, rows)
 
@@ -100,16 +102,16 @@ class OutputLayer(Component, abc.ABC):
     """The distribution P(w | features) over V words, and its training loss.
 
     Attributes:
-        takes_new_words: Whether words can be added by appending one row per word.
-        tables: The layer's tables other than the output matrices and b. Tables with one row per output word are passed
-            to `loss` with the same rows as the output matrices.
+        takes_new_words: Whether words can be added to the layer by appending one row per word to its tables.
+        tables: The tables of the layer, without the output matrices and b. For tables with one row per output word,
+            `loss` receives the rows of the same words as of the output matrices.
     """
 
     takes_new_words = False
     tables: ClassVar[Tables] = Tables()
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
-        """Returns the layer for a vocabulary. Values such as `samples` are capped at the size of the vocabulary.
+        """Adapts the settings of the layer to a vocabulary. For example, `samples` is limited to the number of words.
 
         Raises:
             BadInput: The layer is incompatible with the vocabulary.
@@ -117,7 +119,7 @@ class OutputLayer(Component, abc.ABC):
         return self
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """Returns the number of rows of the output matrices and b, which is V unless rows do not represent words."""
+        """Returns the number of rows of the output matrices and of b. It is V if each row belongs to a word."""
         return vocabulary_size
 
     def init(
@@ -129,7 +131,7 @@ class OutputLayer(Component, abc.ABC):
             key: A random key for additional parameters of subclasses.
             keys: A random key for each output matrix, by name.
             widths: The width of each output matrix, by name.
-            bias_V: Initial b, float32.
+            bias_V: The initial value of b, float32.
         """
         shapes = {name: (len(bias_V), width) for name, width in widths.items()}
         matrices = {name: nn.uniform(keys[name], shape, shape[1] ** -0.5) for name, shape in shapes.items()}
@@ -147,10 +149,10 @@ class OutputLayer(Component, abc.ABC):
         return None
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows | None:
-        """Selects the rows that the training loss of a batch reads. Returns None for all rows.
+        """Selects the rows that the training loss of a batch reads. Returns None if the loss reads all rows.
 
         Args:
-            batch: The examples and the extras.
+            batch: The examples, and the arrays from `make_extras`.
             key: The random key of the update.
             state: The state of the layer; see `SparseOutputLayer`.
         """
@@ -158,14 +160,17 @@ class OutputLayer(Component, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
-        """Returns the training loss, and the mean NLL to report, which is exact or an estimate.
+        """Computes the training loss of a batch, and the mean NLL that training reports.
 
         Args:
-            view: The parameters, or the rows that `rows` selects. If `axis` is given, arrays with V rows hold only this
-                device's rows.
-            features: The body's features of the examples.
-            batch: This device's examples and the extras.
+            view: The parameters, or the rows that `rows` selects. If `axis` is given, arrays with one row per word
+                contain only the rows on this device.
+            features: The features that the body computed for the examples.
+            batch: The examples on this device, and the arrays from `make_extras`.
             axis: The named mesh axis over which the V words are sharded, or None if each device holds all words.
+
+        Returns:
+            A tuple (loss, nll) of float32 scalars, nats per word. The NLL may be an estimate.
         """
 
     @abc.abstractmethod
@@ -178,9 +183,9 @@ class OutputLayer(Component, abc.ABC):
 
 
 class SparseOutputLayer(OutputLayer):
-    """An output layer with sparse gradients, whose training loss reads only some rows of the output matrices.
+    """An output layer whose training loss reads only some rows of the output matrices, so its gradients are sparse.
 
-    The layer may have a state, which `rows` reads and `update_state` updates.
+    The layer may have a state, which is passed to `rows` and replaced by `update_state` after each update.
     """
 
     @abc.abstractmethod
@@ -188,7 +193,7 @@ class SparseOutputLayer(OutputLayer):
         """See `OutputLayer.rows`."""
 
     def init_state(self, vocabulary_size: int) -> Any:
-        """Returns the initial state of the layer, a pytree of arrays; None for a stateless layer."""
+        """Returns the initial state of the layer, a pytree of arrays, or None if the layer is stateless."""
         return None
 
     def update_state(self, state: Any, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> Any:
@@ -196,11 +201,11 @@ class SparseOutputLayer(OutputLayer):
 
         Args:
             state: The state before the update.
-            batch: The examples of the update and the extras.
+            batch: The examples of the update, and the arrays from `make_extras`.
             rows: The rows that the loss read.
-            bias_grads_BxL: The gradient of the loss with respect to the example-specific rows of b. If the loss
-                estimates its normalizer, the gradient for a sample is the sample's normalized importance weight divided
-                by B.
+            bias_grads_BxL: The gradient of the loss with respect to the rows `rows.examples_BxL` of b. If the loss
+                estimates the softmax normalizer from samples, the gradient for a sample is its normalized importance
+                weight divided by B.
         """
         return state
 
@@ -213,7 +218,7 @@ class ExactSparseLayer(SparseOutputLayer):
 
     @abc.abstractmethod
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows that the targets require."""
+        """Returns the indices of the rows from which the probabilities of the targets are computed."""
 
     @abc.abstractmethod
     def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:

@@ -1,4 +1,6 @@
-"""Losses whose samples are shared by the whole batch: importance sampling (section 5.2) and NCE.
+"""Sampled losses, in which all examples of a batch share the same sampled words.
+
+The losses are importance sampling (section 5.2 of the paper) and noise-contrastive estimation (NCE).
 
 Dims: V vocabulary, B batch, S samples.
 
@@ -34,8 +36,9 @@ class ProposalDistribution:
     """A distribution over sets of S distinct words.
 
     Attributes:
-        cumulative_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
-        log_inclusion_prob_V: The log-probability that a draw of S words includes each word, float32, nats.
+        cumulative_V: The cumulative sums of the inclusion probabilities, int32, in units of 1 / (2**30 // S).
+        log_inclusion_prob_V: For each word, the log of its inclusion probability, that is, of the probability that a
+            draw of S words includes the word, float32, nats.
     """
 
     cumulative_V: jax.Array
@@ -46,8 +49,9 @@ class ProposalDistribution:
 class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     """The softmax, trained by importance sampling (section 5.2).
 
-    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. The estimate of the
-    softmax normalizer in this loss is unbiased, and is exact if all words are sampled.
+    The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target, where P(included) is the
+    inclusion probability of a sample. The argument of the log is an unbiased estimate of the softmax normalizer, and is
+    exact if all words are sampled.
 
     Attributes:
         scorer: The function that computes y.
@@ -80,7 +84,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         return inclusion_distribution(log_q_V, self.samples)
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
-        """Returns the row of each target, B x 1, and the S sampled words."""
+        """Returns the indices of each target's row, B x 1, and of the rows of the S sampled words."""
         assert key is not None
         return Rows(batch.targets_B[:, None], draw(key, batch.extras, self.samples))
 
@@ -92,10 +96,10 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         axis: str | None = None,
         teachers: SoftTargets | None = None,
     ) -> Losses:
-        """See `OutputLayer.loss`. The mean NLL is estimated by importance sampling.
+        """See `OutputLayer.loss`. The reported mean NLL is estimated by importance sampling.
 
-        With teachers, the loss is the cross-entropy with both the targets and the teachers, computed from distributions
-        over the target and the samples; see `SoftTargets.of_candidates`.
+        With teachers, the loss is the cross-entropy with a mixture of the targets and the teachers' distributions. The
+        teachers' distributions are estimated over the target and the samples; see `SoftTargets.of_candidates`.
         """
         assert view.rows is not None
         targets_B, samples_S = batch.targets_B, view.rows.shared_S
@@ -113,11 +117,13 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the loss, a float32 scalar, nats per word. In this class, it is the estimated mean NLL.
+        """Returns the training loss without teachers, a float32 scalar, nats per word.
+
+        In this class, the loss is the estimated mean NLL. Subclasses override this method to define another loss.
 
         Args:
-            corrected_logits_SxB: y - log P(included) of the samples.
-            corrected_target_logits_B: y - log P(included) of the targets.
+            corrected_logits_SxB: y - log P(included) for each sample.
+            corrected_target_logits_B: y - log P(included) for each target.
             nll: The estimated mean NLL.
         """
         return nll
@@ -126,8 +132,9 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
-    The loss is the cross-entropy of a binary classifier that distinguishes targets from samples, with logits y - log
-    P(included). Because y stands for log P(w), training drives the normalizer toward one (self-normalization).
+    The loss is the cross-entropy of a binary classifier that distinguishes targets from samples. The logit of a word is
+    y - log P(included). Because the classifier uses y in place of log P(w), training drives the softmax normalizer
+    toward one (self-normalization).
     """
 
     def sampled_loss(
@@ -138,13 +145,13 @@ class NoiseContrastive(SampledSoftmax):
 
 
 def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
-    """Creates a sampling distribution with inclusion probabilities proportional to q, clipped at one.
+    """Creates a sampling distribution whose inclusion probabilities are proportional to q and at most one.
 
-    The mass above one is redistributed over the other words. Every word with a positive probability keeps at least one
-    unit of the cumulative probabilities.
+    If a probability would exceed one, it is set to one, and the excess is redistributed over the other words. Every
+    word with a positive q can be drawn, because its inclusion probability is at least one unit of `cumulative_V`.
 
     Args:
-        log_q_V: log q of the words, up to a constant.
+        log_q_V: log q of each word, up to a constant, nats.
         num_samples: The number of distinct words per draw, at most V.
     """
     q_V = np.exp(np.asarray(log_q_V, np.float64))
@@ -165,20 +172,20 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
         missing = (least - inclusion_prob_V[small_V]).sum()
         scale = 1 - missing / inclusion_prob_V[~small_V].sum()
         cumulative_V = _round_edges(np.where(small_V, least, scale * inclusion_prob_V), num_samples, unit)
-    with np.errstate(divide='ignore'):  # the rounded edges give the exact probabilities of `draw`
+    with np.errstate(divide='ignore'):  # `draw` uses the rounded sums, so their differences are its exact probabilities
         log_inclusion_prob_V = np.log(np.diff(cumulative_V, prepend=0) / unit)
     return ProposalDistribution(jnp.asarray(cumulative_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
 
 def _round_edges(inclusion_prob_V: np.ndarray, num_samples: int, unit: int) -> np.ndarray:
-    """Returns the cumulative inclusion probabilities in units, int64."""
+    """Returns the cumulative sums of inclusion probabilities, rounded to units of 1 / `unit`, int64."""
     cumulative_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
     cumulative_V[-1] = num_samples * unit
     return cumulative_V
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
-    """Returns log q(id) of Zipf's law for ids sorted by frequency, nats.
+    """Returns log q of each word under Zipf's law, for word ids sorted by decreasing frequency, nats.
 
     q(id) = log((id + 2) / (id + 1)) / log(V + 1).
     """
@@ -189,10 +196,11 @@ def log_uniform(vocabulary_size: int) -> np.ndarray:
 def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> jax.Array:
     """Draws distinct words by systematic sampling.
 
-    The first point is random, and each step is one unit of cumulative probability.
+    A random point in [0, 1) and the S - 1 points at distances 1, 2, ... from it are mapped to words by the cumulative
+    sums of the inclusion probabilities.
 
     Returns:
-        Word ids, int32, S.
+        The ids of S distinct words, int32.
     """
     unit = _RESOLUTION // num_samples
     points_S = jax.random.randint(key, (), 0, unit) + unit * jnp.arange(num_samples, dtype=jnp.int32)
@@ -202,7 +210,7 @@ def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> ja
 def _estimated_nll(
     corrected_logits_SxB: jax.Array, y_target_B: jax.Array, targets_B: jax.Array, samples_S: jax.Array
 ) -> jax.Array:
-    """Returns the mean of -log P(target). The normalizer is estimated from the target and the other samples."""
+    """Returns the mean of -log P(target), with the softmax normalizer estimated from the target and the samples."""
     is_target_SxB = samples_S[:, None] == targets_B[None, :]
     log_rest_B = jax.nn.logsumexp(jnp.where(is_target_SxB, -1e30, corrected_logits_SxB), axis=0)
     return jnp.mean(jnp.logaddexp(y_target_B, log_rest_B) - y_target_B)

@@ -1,6 +1,7 @@
-"""The interface of soft targets, the teachers' distributions that a network learns in addition to the targets.
+"""The interface of soft targets: distributions of teacher networks, which a student learns in addition to the targets.
 
-The student learns (1 - weight) onehot(target) + weight q. `models.distilled` implements q.
+The student learns the distribution (1 - weight) onehot(target) + weight q, where q is the mean of the teachers'
+distributions. `models.distilled` implements q.
 
 Dims: V vocabulary, B batch, S words shared by all examples.
 """
@@ -16,18 +17,18 @@ from nplm_jax.utils.errors import require
 
 
 class SoftTargets(Protocol):
-    """For each example, a distribution q over the next word. This pytree is a constant in the student's gradient.
+    """A distribution q over the next word for each example, as a pytree that is constant in the student's gradient.
 
     Attributes:
-        features: Arrays with one row per example, the inputs of q.
+        features: The arrays from which q is computed, with one row per example.
     """
 
     @property
     def features(self) -> tuple[Features, ...]:
-        """The inputs of q; see the class attributes."""
+        """The arrays from which q is computed, with one row per example."""
 
     def replace(self, features: tuple[Features, ...]) -> Self:
-        """Returns the distributions for the examples with the given features."""
+        """Returns the distributions of other examples, given the features of these examples."""
 
     def probabilities(self, precision: Precision) -> jax.Array:
         """Returns q, B x V, float32.
@@ -39,7 +40,7 @@ class SoftTargets(Protocol):
     def of_candidates(
         self, targets_B: jax.Array, samples_S: jax.Array, log_inclusion_prob_S: jax.Array, precision: Precision
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns q over the target and the samples, the candidates of a sampled loss.
+        """Returns q restricted to the candidates of a sampled loss, which are the target and the samples.
 
         Args:
             targets_B: The targets, int32.
@@ -48,8 +49,8 @@ class SoftTargets(Protocol):
             precision: See `probabilities`.
 
         Returns:
-            q of the target, B, and of the samples, S x B, which is 0 if the sample is the target. The values of each
-            example sum to one.
+            A tuple (q_target_B, q_SxB): q of the target, and of each sample. The value of a sample is 0 if it is the
+            target of the example. The values of each example sum to one.
         """
 
 

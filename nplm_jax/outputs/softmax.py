@@ -21,17 +21,23 @@ AddWords = Callable[[Sums, jax.Array, jax.Array], Sums]
 
 
 class Scorer:
-    """A function that computes the scores y of words from their rows.
+    """Computes the scores y of words from the features and from the words' rows in b and the output matrices.
 
-    By default, y is b plus the sum of the output matrices times their features.
+    In this class, y is b plus the sum over the output matrices of the product of each matrix and its features.
     """
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """Returns the scores of all words that have a row in `params`, V x B, float32."""
+        """Returns the score of every word that has a row in `params` for each example, V x B, float32."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """Returns the scores of L words per example, B x L, float32. Their rows are B x L x D."""
+        """Returns the scores of L words per example, B x L, float32.
+
+        Args:
+            shared: The parameters that are not specific to an example.
+            per_example: The rows of the L words of each example, B x L x D (B x L for b).
+            features: The features of each example, B x D, by the name of their output matrix.
+        """
         return gathered_scores(per_example, features)
 
 
@@ -87,15 +93,17 @@ class Softmax(OutputLayer):
 
 
 def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums, add_words: AddWords[Sums]) -> Sums:
-    """Reduces the scores of all words to a single value. On a CPU, at most MAX_SCORES scores are in memory at once.
+    """Reduces the scores of all words to a single value, such as a sum over the words.
+
+    On a CPU, the scores are computed in blocks of at most MAX_SCORES scores, which fit into the cache.
 
     Args:
         scorer: The function that computes the scores.
-        params: The parameters.
-        features: The features.
+        params: The parameters of the output layer.
+        features: The features of the examples.
         sums: The initial value, a pytree of arrays.
-        add_words: A function that takes the value, the scores of consecutive words, R x B, and the id of the first of
-            these words, and returns the new value.
+        add_words: A function (value, y_RxB, first id) that returns the value after a block of consecutive words. It is
+            passed the value before the block, the scores of the words, and the id of the first word.
 
     Returns:
         The value after all words.
@@ -122,15 +130,18 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
 
 
 def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Computes exp(y - m), R x B, where m is the largest score so far, or 0 if it is infinite.
+    """Computes the exponentials of a block of scores for a sum over several blocks, without overflow.
+
+    The exponentials are exp(y - m), where m is the largest score of this block and all earlier blocks. If the largest
+    score is infinite, m is 0.
 
     Args:
-        max_B: The largest score of the earlier words.
-        y_RxB: The scores.
+        max_B: The largest score in the earlier blocks, or -inf for the first block.
+        y_RxB: The scores in this block.
 
     Returns:
-        The largest score so far, B; the factor by which to multiply sums of earlier exponentials, B; and the
-        exponentials.
+        A tuple (max_B, scale_B, E_RxB): the largest score so far, the factor by which sums of earlier exponentials must
+        be multiplied, and the exponentials of this block.
     """
     new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
     m_B = jnp.where(jnp.isfinite(new_max_B), new_max_B, 0)
@@ -138,15 +149,15 @@ def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-    """Computes y, which is b plus the sum of the output matrices times their features (the paper's equation 1).
+    """Computes the scores y of the paper's equation 1: b plus the product of each output matrix and its features.
 
     Args:
         params: b and the output matrices, V x D.
         features: The features for each output matrix.
-        precision: The precision of the factors.
+        precision: The precision to which the factors of the matrix products are rounded.
 
     Returns:
-        y_VxB, float32, words x examples.
+        The score of every word for each example, V x B, float32.
     """
     y_VxB = sum(matmul(params[name], inputs_BxD.T, precision) for name, inputs_BxD in features.items())
     return params[BIAS][:, None] + y_VxB
@@ -160,13 +171,13 @@ def gathered_scores(params: Params, features: Features) -> jax.Array:
         features: The features for each output matrix.
 
     Returns:
-        y_BxL, float32.
+        The scores, B x L, float32.
     """
     return params[BIAS] + sum(jnp.sum(params[name] * x_BxD[:, None, :], axis=2) for name, x_BxD in features.items())
 
 
 def scorer_of(layer: OutputLayer) -> Scorer | None:
-    """Returns the scorer of a softmax layer, or None if the layer has another distribution, as a plug-in may."""
+    """Returns the scorer of a layer if P(w) is a softmax of its scores. Otherwise, returns None."""
     if isinstance(layer, Softmax) and type(layer).log_probabilities is Softmax.log_probabilities:
         return layer.scorer
     return None
@@ -193,7 +204,7 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
         layer: The output layer.
         params: The parameters of the layer.
         features: The features for the layer.
-        one_hot_VxG: 1 for the group of each word, and 0 elsewhere. Each word belongs to exactly one group.
+        one_hot_VxG: The one-hot encoding of each word's group, float32. Each word belongs to exactly one group.
     """
     if (scorer := scorer_of(layer)) is None:
         return probabilities(layer, params, features, 'float32') @ one_hot_VxG

@@ -1,8 +1,8 @@
-"""Tree softmax: P(w | context) is a product over the binary decisions on the path from the root of a tree to w.
+"""Tree softmax: P(w | context) is the product of the probabilities of the decisions on the path from the root to w.
 
 The score y_t of node t is computed from row t of the output matrices and of b. A path takes branch 1 of the node with
 probability sigmoid(y_t), and branch 0 otherwise. If a word has several leaves, its probability is the sum over these
-leaves. The training loss is exact and reads only the rows of the nodes above the target.
+leaves. The training loss is exact, and reads only the rows of the nodes on the paths to the target.
 
 Dims: V words, T nodes (rows of the output matrices), R leaves per word and D nodes above a leaf (both maxima), L = R D
 nodes above the leaves of a word, N nodes of a level, S = 2N their children, B batch.
@@ -29,10 +29,10 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeSoftmax(ExactSparseLayer):
-    """A hierarchical softmax with a binary decision at each node on the path to a word.
+    """A hierarchical softmax over a binary tree, with a binary decision at each node on the path to a word.
 
     Attributes:
-        nodes: The tree, which `over` sets. Trees with equal arrays compare equal.
+        nodes: The tree, which `over` builds for a vocabulary. Trees with equal arrays compare equal.
     """
 
     tree: str = key(
@@ -53,7 +53,7 @@ class TreeSoftmax(ExactSparseLayer):
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """See `OutputLayer.init`. Node biases reproduce the word probabilities of `bias_V`."""
+        """See `OutputLayer.init`. If all features were zero, the initial P(w) would be the softmax of `bias_V`."""
         allowed = 'must be False for output.kind=tree, because output rows represent tree nodes'
         require(EMBEDDING not in widths, 'model.tied', True, allowed)
         signs_VxRxD = self.nodes.signs_VxRxD
@@ -69,7 +69,7 @@ class TreeSoftmax(ExactSparseLayer):
         return super().init(key, keys, widths, b_T)
 
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows of the nodes above each target, B x L, and no shared rows."""
+        """Returns the indices of the nodes above the leaves of each target, B x L, and no shared rows."""
         rows_BxL = jnp.asarray(self.nodes.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
         return Rows(rows_BxL, jnp.zeros(0, jnp.int32))
 
@@ -82,7 +82,7 @@ class TreeSoftmax(ExactSparseLayer):
         return -jax.nn.logsumexp(log_p_BxR, axis=1)
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """See `OutputLayer.log_probabilities`. Traverses the tree once, level by level."""
+        """See `OutputLayer.log_probabilities`. The tree is traversed once, level by level, for all words together."""
         y_TxB = softmax.scores({name: params[name] for name in (*features, BIAS)}, features)
         log_p_NxB, leaves, start = jnp.zeros((1, y_TxB.shape[1])), [], 0
         for is_leaf_S in self.nodes.levels:
@@ -92,5 +92,5 @@ class TreeSoftmax(ExactSparseLayer):
             log_p_SxB = (log_p_NxB[:, None, :] + branches_Nx2xB).reshape(len(is_leaf_S), -1)
             leaves.append(log_p_SxB[is_leaf_S])
             log_p_NxB = log_p_SxB[~is_leaf_S]
-        log_p_RVxB = jnp.concatenate([*leaves, jnp.full_like(y_TxB[:1], -jnp.inf)])  # last row: missing leaves
+        log_p_RVxB = jnp.concatenate([*leaves, jnp.full_like(y_TxB[:1], -jnp.inf)])  # last row: for missing leaves
         return jax.nn.logsumexp(log_p_RVxB[self.nodes.leaves_VxR], axis=1).T

@@ -1,7 +1,7 @@
-"""Two-level softmax: P(w | context) = P(class | context) P(w | class, context). It is exactly normalized.
+"""Two-level softmax: P(w | context) = P(class | context) P(w | class, context), which is exactly normalized.
 
-The H most frequent words (the shortlist) are classes of one word each. In order of decreasing frequency, the other
-words form G classes of L words each; the last class may be smaller.
+Each of the H most frequent words (the shortlist) is a class of its own. The remaining words, in order of decreasing
+frequency, are divided into G classes of L words each. The last class may be smaller.
 
 Dims: V vocabulary, B batch, T = H + G classes.
 """
@@ -20,8 +20,8 @@ from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params, Rows, Tables, View
 from nplm_jax.utils.errors import require
 
-MASKED = -1e30  # score of padding positions in the last class
-CLASSES = 'classes'  # key of the parameters of the G classes: U_GxK, W_GxP and b_G
+MASKED = -1e30  # score of the positions that pad the last class to L words
+CLASSES = 'classes'  # name of the parameter that contains the arrays of the G classes: U_GxK, W_GxP and b_G
 CLASS_BIAS = 'b_G'
 
 
@@ -41,7 +41,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Raises BadInput if the vocabulary is too small for the shortlist or the classes."""
+        """See `OutputLayer.over`. Raises BadInput if the vocabulary has too few words for the shortlist and classes."""
         V = len(vocabulary)
         allowed = f'must be less than {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
@@ -75,9 +75,9 @@ class TwoLevelSoftmax(ExactSparseLayer):
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows of the words in each target's class, and the rows of the shortlist.
+        """Returns the indices of the rows of all words in each target's class, and of the shortlist as shared rows.
 
-        A target in the shortlist gets the rows of an arbitrary class, which the loss ignores.
+        If a target is in the shortlist, the rows of an arbitrary class are returned for it, which the loss ignores.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
@@ -108,7 +108,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
 
 
 def _top_scores(shortlist: Params, features: Features) -> jax.Array:
-    """Returns the scores of the T classes, shortlist words first, T x B."""
+    """Returns the scores of the T classes, T x B. The first H classes are the words in the shortlist."""
     classes = shortlist[CLASSES]
     names = {name: name.replace('_V', '_G') for name in features} | {BIAS: CLASS_BIAS}
     return softmax.scores({v: jnp.concatenate([shortlist[v], classes[g]]) for v, g in names.items()}, features)

@@ -1,4 +1,6 @@
-"""Binary codes of words, and the binary tree that the codes define. A code has one bit per node on a leaf's path.
+"""Assigns binary codes to words, and builds the binary tree that the codes define.
+
+A word has one code for each of its leaves. Each bit of a code selects the branch at a node on the path to the leaf.
 
 Dims: V words, R leaves per word and D nodes above a leaf (both maxima), S children of the nodes at one level.
 """
@@ -24,15 +26,16 @@ Codes = Sequence[Sequence[str]]  # for each word, the codes of its leaves, such 
 class Tree:
     """A binary tree whose leaves are words. Nodes and leaves are numbered breadth-first.
 
-    Trees are compared by digest, so that equal trees share compiled programs.
+    Trees with equal digests compare equal, so that networks with equal trees share compiled programs.
 
     Attributes:
-        digest: A checksum of the tree.
+        digest: A checksum of the arrays of the tree.
         num_nodes: The number of internal nodes; the root is node 0.
         nodes_VxRxD: The nodes above each leaf of each word, from the root down, int32, padded with 0.
         signs_VxRxD: 1 if the path takes branch 1 of the node, -1 if it takes branch 0, int8, padded with 0.
-        levels: For each depth below the root, whether each child of the nodes at the previous depth is a leaf, S bools.
-        leaves_VxR: The leaves of each word in breadth-first numbering, padded with the number of leaves.
+        levels: For each depth below the root, S bools that tell whether each child of the nodes at the previous depth
+            is a leaf.
+        leaves_VxR: The breadth-first numbers of each word's leaves, padded with the number of leaves.
     """
 
     digest: str
@@ -48,8 +51,9 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
     Args:
         vocabulary: The words.
-        source: `huffman` (frequent words have short codes), `random` (a balanced tree with words in random order), or
-            the path of a file of lines `word<TAB>code` or `word<TAB>code code ...`.
+        source: `huffman` for codes that are shorter for more frequent words, `random` for a balanced tree with the
+            words in random order, or the path of a file. Each line of the file has the form `word<TAB>code` or
+            `word<TAB>code code ...`.
 
     Raises:
         BadInput: The file is missing or malformed, omits a word, repeats a word, or contains a word that is not in the
@@ -65,7 +69,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
 
 def huffman(counts: Sequence[int]) -> list[str]:
-    """Returns Huffman codes, the prefix codes with the fewest bits for these counts. Ties favor earlier words.
+    """Returns Huffman codes, which are the prefix codes with the fewest bits in total for words with these counts.
 
     Examples:
         >>> huffman([5, 2, 1, 1])
@@ -84,7 +88,7 @@ def huffman(counts: Sequence[int]) -> list[str]:
 
 
 def balanced(size: int) -> list[str]:
-    """Returns the codes of a balanced tree's leaves, in order. The lengths of the codes differ by at most one.
+    """Returns the codes of the leaves of a balanced tree, from left to right. Their lengths differ by at most one.
 
     Examples:
         >>> balanced(3)

@@ -1,4 +1,4 @@
-"""Optimizers, which are Optax chains of an update rule, weight decay, clipping and a learning-rate schedule."""
+"""Builds optimizers as Optax chains of an update rule, weight decay, gradient clipping and a learning-rate schedule."""
 
 import abc
 import dataclasses
@@ -27,14 +27,13 @@ class Rule(Component, abc.ABC):
     Attributes:
         traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
             a compiled update, which takes the values as arrays.
-        sums_rows: Whether the gradients of repeated rows must be summed before the rule is applied.
+        sums_rows: Whether gradients that belong to the same row of a table must be summed before the rule is applied.
         decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
         updates_rows: Whether table rows without a gradient remain unchanged, so that sparse losses update only a few
-            rows. The state of each row must then be a single number or nothing, and the rule must support `rows`; see
-            `scale_by_row_moment`.
-        decay: The coefficient of R(theta).
+            rows. The rule must then accept `rows` (see `scale_by_row_moment`) and keep at most one number per row.
+        decay: The coefficient of the weight decay R(theta) = decay/2 |theta|^2.
         warmup: The number of updates of linear warm-up.
-        table_rate: The rate of the tables, as a multiple of the learning rate.
+        table_rate: The learning rate of the tables, as a multiple of the learning rate of the other parameters.
         clip_norm: The maximum global norm of the gradients; 0 for no limit.
     """
 
@@ -49,9 +48,9 @@ class Rule(Component, abc.ABC):
 
     @abc.abstractmethod
     def make(self) -> Transformation | dict[str, Transformation]:
-        """Returns a single Optax transformation for all parameters, or one per label.
+        """Returns a single Optax transformation for all parameters, or a dict with one for each label of parameters.
 
-        The updates are not scaled by the learning rate; `chain` scales them.
+        The transformation must not scale updates by the learning rate, because `chain` does so.
         """
 
     @abc.abstractmethod
@@ -60,12 +59,12 @@ class Rule(Component, abc.ABC):
 
         Args:
             total_steps: The number of updates of the run.
-            batch_size: Words per update.
+            batch_size: The number of words per update.
         """
 
     @abc.abstractmethod
     def peak_table_rate(self, batch_size: int) -> float:
-        """Returns the peak rate of the tables."""
+        """Returns the highest learning rate of the tables during a run."""
 
     @property
     def hyperparams(self) -> dict[str, float]:
@@ -79,10 +78,10 @@ class Rule(Component, abc.ABC):
     def chain(
         self, schedule: optax.Schedule, tables: tuple[str, ...], out_in_matrices: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
-        """Returns the complete update as an Optax chain of weight decay, clipping, the result of `make`, and the rate.
+        """Combines weight decay, clipping, the transformation of `make` and the learning rate into an Optax chain.
 
         Args:
-            schedule: A function from the step to the rate.
+            schedule: The learning rate as a function of the step.
             tables: The names of the parameters that are updated as tables.
             out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
         """
@@ -97,7 +96,7 @@ class Rule(Component, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduledRule(Rule):
-    """A rule whose rate follows `optimizer.schedule`. It is applied to the mean gradient over a batch."""
+    """A rule whose learning rate follows `optimizer.schedule`. It is applied to the mean gradient over a batch."""
 
     traced = ('learning_rate', 'decay')
     learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
@@ -187,7 +186,7 @@ class RowwiseAdam(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaperRule(Rule):
-    """The paper's update (section 2.1): the gradients of a batch are summed, and the rate is a rate per word."""
+    """The paper's update (section 2.1), which multiplies the sum of a batch's gradients by a learning rate per word."""
 
     traced = ('epsilon_0', 'r', 'decay')
     epsilon_0: Positive = key(1e-3, 'initial learning rate per word; the paper uses 1e-3')
@@ -215,14 +214,14 @@ def is_constant(rule: Rule) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule that keeps its traced values in the optimizer state; see `optax.inject_hyperparams`.
+    """An update rule whose traced values are part of the optimizer state; see `optax.inject_hyperparams`.
 
-    Optimizers whose rules differ only in traced values are equal and share compiled updates.
+    Optimizers whose rules differ only in traced values compare equal and share compiled updates.
 
     Attributes:
-        rule: The update rule. Its traced fields are None, so that an update cannot read the values of another run.
+        rule: The update rule. Its traced fields are None, so that an update cannot use the values of another run.
         total_steps: The number of updates of the run.
-        batch_size: Words per update.
+        batch_size: The number of words per update.
         tables: The names of the parameters that are updated as tables; see `Tables.all`.
         out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
     """
@@ -244,26 +243,27 @@ class Optimizer:
             updates: The gradients.
             state: The state.
             params: The parameters.
-            **extra: `step`, and `rows` (table -> row indices) if the gradients of the tables are gathered rows.
+            **extra: `step`, the number of completed updates. If the gradients of the tables are gathered rows, also
+                `rows`, a dict from the name of each table to the indices of these rows.
         """
         now = state._replace(hyperparams=self._hyperparams_at(state, extra['step']))
         updates, new_state = self._inject(state.hyperparams).update(updates, now, params, **extra)
         return updates, new_state._replace(hyperparams=state.hyperparams)
 
     def learning_rate(self, hyperparams: Hyperparams, step: Any) -> Any:
-        """Returns the learning rate of an update."""
+        """Returns the learning rate of update `step`."""
         return self._schedule(self._rule(hyperparams))(step)
 
     def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
-        """Returns the factor by which weight decay multiplies the matrices among the tables in an update."""
+        """Returns the factor by which the weight decay of an update multiplies each matrix-valued table."""
         rule = self._rule(self._hyperparams_at(state, step))
         return 1 - rule.table_rate * self._schedule(rule)(step) * rule.decay
 
     def _hyperparams_at(self, state: Any, step: jax.Array) -> Hyperparams:
-        """Returns the traced values for an update. The weight decay of several updates may be applied at once.
+        """Returns the traced values for an update. If the weight decay is small, several decays are applied at once.
 
-        With a batch size of 1, as in the paper, each update multiplies the weights by 1 - 1e-7, which float32 cannot
-        represent accurately.
+        With a batch size of 1, as in the paper, a single decay multiplies the weights by 1 - 1e-7, a number that
+        float32 cannot represent accurately.
         """
         hyperparams: Hyperparams = state.hyperparams
         if not (self.rule.updates_rows and 'decay' in hyperparams):

@@ -1,6 +1,6 @@
-"""Training updates and chunks of updates, as pure functions of a training state.
+"""Performs single training updates and chunks of consecutive updates, as pure functions of a training state.
 
-Dims: S streams or updates of a chunk, T targets per stream or words of the corpus, V vocabulary.
+Dims: S streams, or updates in a chunk; T targets per stream, or words in the corpus; V vocabulary.
 """
 
 import dataclasses
@@ -32,14 +32,14 @@ class TrainState:
 
     Attributes:
         params: The parameters.
-        opt_state: The state of the optimizer, including the rates; see `Optimizer`.
+        opt_state: The state of the optimizer, including its traced hyperparameters; see `Optimizer`.
         step: The number of completed updates, int32.
         seed: The random seed of the run, int32.
-        carry: The state of the streams for the next update; see `Network.start`.
+        carry: The state of the network's streams before the next update; see `Network.start`.
         average: The running average of the parameters, or None if `train.average` is 0.
-        output_state: The state of the output layer; None for stateless layers.
-        deferred: The factors of the tables within a chunk of sparse updates, or None if the arrays hold the actual
-            values.
+        output_state: The state of the output layer, or None if the layer is stateless.
+        deferred: Within a chunk of sparse updates, the factors by which the arrays of the tables differ from the actual
+            values; see `DeferredScaling`. Otherwise None.
     """
 
     params: Params
@@ -57,10 +57,10 @@ class StepInputs:
     """The arrays that every update of a run reads.
 
     Attributes:
-        tokens_T: The word ids that the positions index, int32; see `word_source.Words`. None if batches are passed
-            directly.
-        extras: `Batch.extras` of every batch.
-        teachers: `Batch.teachers` of every batch.
+        tokens_T: The word ids to which the positions of the targets refer, int32; see `word_source.Words`. None if the
+            caller passes batches instead of positions.
+        extras: The constant arrays of the output layer, which every batch contains as `Batch.extras`.
+        teachers: The parameters of the teachers, which every batch contains as `Batch.teachers`.
     """
 
     tokens_T: Any = None
@@ -68,22 +68,22 @@ class StepInputs:
     teachers: Any = ()
 
     def batch(self, network: Network, positions_SxT: jax.Array) -> Batch:
-        """Returns the batch with targets at the given positions, int32; see `make_batch`."""
+        """Returns the batch whose targets are at the given positions in `tokens_T`, int32; see `make_batch`."""
         arrays = self.extras, self.teachers
         return make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end, *arrays)
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The static part of an update. Programs that are equal share compiled code.
+    """The static part of an update. Runs with equal programs share compiled code.
 
     Attributes:
-        network: The network.
-        optimizer: The update rule without its rates, which are part of the state.
-        batch_size: Words per update.
-        steps_per_epoch: Updates per epoch.
-        scatters_updates: Whether an update changes only table rows with a gradient; see `Rule.updates_rows`.
-        num_microbatches: Microbatches per update; see `gradients.accumulate`.
+        network: The network, without its parameters.
+        optimizer: The optimizer. The values of its traced hyperparameters are part of the state.
+        batch_size: The number of words per update.
+        steps_per_epoch: The number of updates per epoch.
+        scatters_updates: Whether an update changes only those table rows that have a gradient; see `Rule.updates_rows`.
+        num_microbatches: The number of microbatches per update; see `gradients.accumulate`.
         average_decay: The decay of the parameter average per update; 0 for no average.
         average_start: The number of updates before averaging starts.
         sharding: The sharding of the state.
@@ -106,15 +106,15 @@ class Program:
 
 @functools.partial(jax.jit, static_argnames='program')  # compiled once, instead of once per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
-    """Returns the initial state on the devices of the program. The state is a pure function of the seed.
+    """Returns the initial training state, placed according to `program.sharding`.
 
-    Each device computes only its own rows.
+    The state depends only on the arguments. Each device computes only its share of the rows of sharded arrays.
 
     Args:
         program: The static part of the updates.
         seed: The random seed.
-        hyperparams: `Rule.hyperparams` of the optimizer.
-        bias_V: Initial b, float32; None for zeros.
+        hyperparams: The traced hyperparameters of the optimizer; see `Rule.hyperparams`.
+        bias_V: The initial value of b, float32. If None, b is initialized to zero.
     """
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
     key = jax.random.fold_in(jax.random.key(seed), 0)
@@ -133,17 +133,18 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
     """Returns the decay of the parameter average in an update.
 
-    The decay is 1 before averaging starts. Afterwards, it is the decay that gives a plain mean, but at most
-    `average_decay`.
+    The decay is 1 before averaging starts. Afterwards, the average is the plain mean of all parameters so far, until
+    the decay that this requires exceeds `average_decay`. From then on, the decay is `average_decay`.
     """
     num_averaged = step - program.average_start
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
 
 
 def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-    """Performs one update. Every device computes float32 matrix products at full precision.
+    """Performs one update.
 
-    Set JAX_DEFAULT_MATMUL_PRECISION to select another precision for float32 products.
+    Float32 matrix products are computed at full precision on every device, unless JAX_DEFAULT_MATMUL_PRECISION selects
+    another precision.
 
     Args:
         program: The static part of the update.
@@ -171,7 +172,10 @@ def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Trai
 
 
 def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients: Gradients) -> TrainState:
-    """Returns the state after an update with the given gradients. If `state.deferred` is not None, scatters rows."""
+    """Returns the state after an update with the given gradients.
+
+    If `state.deferred` is not None, the update changes only the table rows that have a gradient.
+    """
     view, network = gradients.view, program.network
     optimizer, sharding, step = program.optimizer, program.sharding, state.step
     average_decay, deferred = average_decay_at(program, step), state.deferred
@@ -199,7 +203,11 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters to validate and to report as the result, which are averaged if averaging has started."""
+    """Returns the parameters to validate and to report as the result.
+
+    These are the running average if averaging has started. Otherwise, the optimizer determines them; see
+    `optimizer_plugin.evaluation_params`.
+    """
     if state.average is not None and state.step > program.average_start:
         return state.average
     return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)
@@ -210,17 +218,18 @@ def train_steps(
 ) -> tuple[TrainState, jax.Array]:
     """Performs `num_steps` updates on consecutive elements of `positions_T`, starting at index `first`.
 
-    The result does not depend on how updates are grouped into calls. A call must not cross `Program.average_start`.
+    The result does not depend on how updates are grouped into calls. However, `Program.average_start` must not lie
+    between the first and the last update of a call, because averaging can start only at the beginning of a call.
 
     Returns:
-        The new state and the mean NLL of each batch, float32, S.
+        The state after the last update, and the mean NLL of each batch before its update, float32, S, nats per word.
     """
     gathers_rows = isinstance(program.network.output, SparseOutputLayer)
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
         state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
-        # Sparse layers gather rows, which should be contiguous in memory. For products over |V|, words should be
-        # contiguous.
+        # Sparse layers gather rows, so the elements of a row should be contiguous in memory. Other layers compute
+        # matrix products over |V|, which are faster if the values of different words are contiguous.
         return (state if gathers_rows else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
@@ -237,5 +246,5 @@ def train_steps(
     return state, nll_S
 
 
-# The compiled `train_steps`. It donates `state`, so use only the returned state.
+# The compiled `train_steps`. It donates the buffers of `state`, so the caller can use only the returned state.
 execute_steps = jax.jit(train_steps, static_argnames=('program', 'num_steps'), donate_argnames='state')

@@ -1,8 +1,8 @@
 """The training loop.
 
-`train` contains the complete procedure: restore, update, validate, save and post-process. It is a generator that yields
-chunks of updates and receives their results. `fit` executes the chunks of one run, and `vmapped.fit_many` executes the
-chunks of several runs together.
+`train` implements the complete procedure: restoring a checkpoint, updates, validation, saving and post-processing. It
+is a generator that yields chunks of consecutive updates and receives their results. `fit` executes the chunks of one
+run, and `vmapped.fit_many` executes the chunks of several runs together.
 
 Dims: S updates per chunk.
 """
@@ -52,7 +52,8 @@ class Best(NamedTuple):
 
     Attributes:
         params: The parameters, on the devices of the run.
-        scores: log P of the validation words; empty if the parameters come from a checkpoint.
+        scores: log P of the validation words. Empty if the parameters come from a checkpoint, or if the final
+            evaluation scores other words than validation.
     """
 
     params: Params
@@ -63,10 +64,10 @@ class Trained(NamedTuple):
     """The result of training.
 
     Attributes:
-        params: The post-processed parameters with the best validation NLL, on the devices of the run. In multi-process
-            runs, every process holds them in full.
-        scores: log P of the validation words; empty if the parameters come from a checkpoint.
-        progress: The final progress.
+        params: The parameters with the best validation NLL, after post-processing, on the devices of the run. In
+            multi-process runs, every process holds them in full.
+        scores: See `Best`.
+        progress: The progress at the end of training.
     """
 
     params: Params
@@ -74,7 +75,7 @@ class Trained(NamedTuple):
     progress: Progress
 
 
-# A run in training. It is sent the result of the chunk that it yielded; None at the start or if the chunk did not run.
+# A run in training. The result of each yielded chunk is sent to the generator; None if the chunk was not executed.
 Training: TypeAlias = Generator[Chunk, ChunkResult | None, Trained]
 ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
@@ -94,25 +95,27 @@ def train(
 ) -> Training:
     """Trains until the last update, or until validation has not improved for `train.patience` evaluations.
 
-    Resumes from the newest checkpoint. On a CPU, identical settings and data give bitwise-identical parameters, however
-    often the run was interrupted. In multi-process runs, every process calls this function, and all processes
-    use the checkpoint and the validation result of the first process. The device does not wait for the host: unless an
-    action is due, the losses of a chunk are read only after the next chunk has been dispatched.
+    Training resumes from the newest checkpoint. On a CPU, identical settings and data give bitwise-identical
+    parameters, however often the run was interrupted. In multi-process runs, every process must call this function.
+    All processes then use the checkpoint and the validation results of the first process.
+
+    To keep the device busy, the losses of a chunk are read only after the next chunk has been dispatched, unless the
+    run logs, validates or saves after the chunk.
 
     Args:
         run: The constants of the run.
         store: The checkpoints; None in a process that neither reads nor writes checkpoints.
         reporter: The reporter of training events.
-        interrupted: A function that returns the number of a received stop signal, or 0.
-        started: The start time (time.perf_counter()), or None for the current time.
-        should_prune: A function that is called after each validation except the last and returns whether to stop the
-            run.
+        interrupted: A function that returns the number of the stop signal that this process received, or 0.
+        started: The value of `time.perf_counter()` at the start of the run. If None, the run starts now.
+        should_prune: A function that returns whether to stop the run. It is called after each validation except the
+            last.
 
     Yields:
-        The next chunk of updates.
+        The next chunk of updates, whose result must be sent to the generator.
 
     Returns:
-        The best parameters, their scores and the progress.
+        The best parameters after post-processing, their scores and the final progress.
 
     Raises:
         NonFiniteError: A loss, a parameter or the optimizer state is not finite. The last good checkpoint is kept.
@@ -166,7 +169,7 @@ def fit(training: Training) -> Trained:
 
 
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
-    """Restores the newest checkpoint or initializes the run, and places the arrays on the devices of the run."""
+    """Restores the newest checkpoint, or initializes the run if there is none, on the devices of the run."""
     shapes, place = run.state_shapes(), run.program.sharding.shard
     restored = store and store.restore(shapes, shapes.params)
     if not multihost.broadcast_from_primary(np.bool(restored is not None)):
@@ -181,11 +184,11 @@ def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[Tr
 def validate(
     run: TrainingRun, state: TrainState, best: Best, progress: Progress, reporter: Reporter
 ) -> tuple[Best, Progress]:
-    """Evaluates a state on the validation words and reports the result.
+    """Evaluates the parameters of a state on the validation words, and reports the result.
 
     Returns:
-        The best parameters so far, and the progress. In the progress, `finished` is set after the last update or when
-        patience runs out.
+        The best parameters so far, and the updated progress. Its field `finished` is True after the last update, and if
+        the NLL has not improved for `train.patience` validations.
     """
     params = step_lib.evaluation_params(run.program, state)
     try:
@@ -212,7 +215,10 @@ def validate(
 
 
 def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
-    """Applies suffix smoothing and calibration if enabled. Smoothing is kept only if it lowers the validation NLL."""
+    """Applies suffix smoothing and calibration to the best parameters, if these steps are enabled.
+
+    The smoothed parameters are kept only if they have a lower validation NLL.
+    """
     data, train, started = run.data, run.train, time.perf_counter()
     before = nll = progress.best_valid_nll
     changes = []
@@ -248,12 +254,12 @@ def save(
         run: The constants of the run.
         store: The checkpoints; None in a process that does not write them.
         state: The training state.
-        best: The best parameters.
-        progress: The progress.
+        best: The best parameters. Their scores are not saved.
+        progress: The progress of the run.
         wait: Whether to block until the checkpoint is complete.
     """
     finite.require_finite(state, progress.step)
-    arrays = run.program.unshard(state), run.program.unshard(best.params)  # collective, so every process must take part
+    arrays = run.program.unshard(state), run.program.unshard(best.params)  # collectives, which every process must call
     if store:
         store.save(progress.step, *arrays, dataclasses.asdict(progress))
         if wait:
@@ -261,10 +267,11 @@ def save(
 
 
 def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
-    """Scores the validation words or a sample of them.
+    """Scores the validation words, or a sample of them if `run.num_valid_words` is not 0.
 
     Returns:
-        The mean NLL, nats per word, and log P of each word if the final evaluation scores the same words.
+        The mean NLL, nats per word, and log P of each scored word. If the final evaluation scores other words, the
+        second result is empty.
     """
     model, num_words = CachedScores(run.model(params, is_shared=True)), run.num_valid_words
     score = evaluate_sample(model, run.data.tokens_T, run.data.valid, num_words)

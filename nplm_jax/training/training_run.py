@@ -1,4 +1,4 @@
-"""The constants of a training run, and its chunks of updates.
+"""Defines the constants of a training run, and the chunks of consecutive updates into which the run is divided.
 
 Dims: T positions of an epoch, S updates per chunk.
 """
@@ -31,9 +31,9 @@ class Chunk(NamedTuple):
     """The arguments of `step.train_steps` for the updates up to the next boundary of the schedule.
 
     Attributes:
-        program: The static part of an update.
+        program: The static part of an update, such as the network and the optimizer.
         state: The state before the updates.
-        positions_T: Positions of target words in `inputs.tokens_T`.
+        positions_T: Positions of target words in `inputs.tokens_T`, in the order of the updates, int32.
         first: The index in `positions_T` of the first target of the chunk, int32.
         num_steps: The number of updates.
         inputs: The arrays read by every update.
@@ -53,7 +53,7 @@ class ChunkResult(NamedTuple):
     Attributes:
         state: The state after the updates.
         nll_S: The mean NLL of each batch, nats per word.
-        seconds: The duration of the updates in seconds, or None if the host did not wait for the updates.
+        seconds: The duration of the updates in seconds. None if the host did not wait for them.
     """
 
     state: TrainState
@@ -74,8 +74,8 @@ class TrainingRun:
         schedule: The updates at which the run logs, validates and saves.
         program: The static part of an update.
         inputs: The arrays that every update reads, except the corpus. They are replicated on all devices.
-        words: The source of training words.
-        num_batched: The number of runs that train together.
+        words: The source of the training words of each chunk.
+        num_batched: The number of runs that train together and share the devices.
     """
 
     train: TrainSettings
@@ -91,13 +91,13 @@ class TrainingRun:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The cost per word. If several runs share the devices, omits the peak performance of the devices."""
+        """The cost of training per word. If several runs share the devices, `peak` is None."""
         cost = cost_of(self.program, self.hyperparams, self.inputs)
         return cost if self.num_batched == 1 else cost._replace(peak=None)
 
     @property
     def num_valid_words(self) -> int:
-        """The maximum number of words per validation, or 0 for all words."""
+        """The maximum number of words that a validation scores, or 0 for all validation words."""
         return self.train.valid_words or self.eval.words
 
     def model(self, params: Params, is_shared: bool = False) -> NeuralLanguageModel:
@@ -105,9 +105,9 @@ class TrainingRun:
 
         Args:
             params: The parameters on the devices of the run. If several processes evaluate the model independently,
-                each must hold them in full.
-            is_shared: Whether all processes evaluate the model together. Otherwise, each process evaluates it
-                independently.
+                each process must hold the parameters in full.
+            is_shared: Whether all processes evaluate the model together. If false, each process evaluates the model on
+                its own devices.
         """
         devices = sharding.scoring_sharding(self.program.sharding, is_shared)
         params = params if devices is self.program.sharding else devices.put(params)
