@@ -1,7 +1,7 @@
 """The Brown corpus, the paper's smaller corpus (section 4), with 1,183,224 words (1,181,041 in the paper).
 
     nplm train brown                     the paper's network, trained for at most four minutes
-    nplm sweep brown                     16 points: n, m, h, with and without direct connections
+    nplm sweep brown                     16 networks with different n, m and h, with and without direct connections
     nplm train brown:quick               a small network with the paper's architecture, trained in about a minute
     nplm train brown:quick --search=40   40 trials around this small network
     nplm train brown:large               the paper's network, trained with the exact loss in half an hour
@@ -200,7 +200,7 @@ def sweep() -> Iterator[dict[str, Any]]:
 
 
 def search(trial: Any) -> dict[str, Any]:
-    """Returns the sizes, dropout, learning rate and weight decay of a window network trained by gradient descent."""
+    """Suggests the sizes, dropout rate, learning rate and weight decay of a window network for an Optuna trial."""
     return {
         'train.evaluate_every': 0,  # once per epoch; trials may be pruned at each validation
         'model.m': trial.suggest_int('model.m', 20, 100, log=True),

@@ -6,5 +6,5 @@ from nplm_jax.config import settings as config
 
 
 def get_config() -> ConfigDict:
-    """Returns the complete, locked config."""
+    """Returns the config with the default value of every key. It is locked against new keys."""
     return config.default_config()

@@ -1,4 +1,7 @@
-"""Defines presets shared by several corpora, as dictionaries of flattened keys, and resolves `--config=FILE:PRESET`."""
+"""Defines the presets that several corpora share, and resolves `--config=FILE:PRESET`.
+
+A preset is a dictionary of config values by flattened key.
+"""
 
 import math
 import re
@@ -89,8 +92,8 @@ RESIDUAL: Preset = {
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# A Mogrifier LSTM. The rows of a table partly share their second moments, so the rows of rare words change less and the
-# learning rate can be higher.
+# A Mogrifier LSTM. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second moments. The rows
+# of rare words therefore change less per update, which allows a higher learning rate.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
@@ -108,7 +111,8 @@ _MOGRIFIER: Preset = {
 _BROWN = 800_000  # training words of Brown
 # The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
 _SMOOTHED_WORDS = 1_500_000
-# Dropout rates of features, output and words, and weight decay, interpolated between values of `_equivalent_passes`.
+# The dropout rates of features, outputs and words, and the weight decay, for some values of `_equivalent_passes`.
+# `network` interpolates between them.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
     2.4: (0.0, 0.0, 0.0, 0.2),  # one_minute
@@ -118,12 +122,14 @@ _BY_EQUIVALENT_PASSES = {
 
 
 def _equivalent_passes(width: int, passes: float, words: int) -> float:
-    """Returns the number of passes over Brown after which a network of 200 units overfits to about the same degree."""
+    """Converts a network's training to the passes over Brown after which a network of 200 units overfits as much."""
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 
 def network(width: int, passes: float, words: int) -> Preset:
-    """Returns the best known network for a width, a number of passes and a text size; used by `--minutes`.
+    """Returns a Mogrifier LSTM with the best known settings for a width, a number of passes and a text size.
+
+    `--minutes` uses this function.
 
     Args:
         width: The number of units of the Mogrifier LSTM, m = h.

@@ -7,10 +7,14 @@ r"""Your own UTF-8 text: a file, or a folder of files. Each file is one text. Bl
         --config.corpus.test_path=test.txt
     nplm train text:interpolated --config.corpus.path=my_novel.txt
         a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    nplm train text:one_minute --config.corpus.path=my_novel.txt  a better network, named after its training time on a
-        million words and 2 cores: one_minute, five_minutes, twenty_minutes, one_hour; or residual, a window network
-    nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt   components: a body or a count-based model, an
-        output layer, an optimizer, a schedule, a tokenizer, or import paths of plug-ins
+    nplm train text:one_minute --config.corpus.path=my_novel.txt
+        a better network, named after its training time on a million words and 2 cores: one_minute, five_minutes,
+        twenty_minutes, one_hour
+    nplm train text:residual --config.corpus.path=my_novel.txt
+        a window network with residual layers
+    nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt
+        any combination of components: a body or a count-based model, an output layer, an optimizer, a schedule, a
+        tokenizer, or import paths of plug-ins
     nplm train text:lmplz --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
         --config.corpus.test_path=test.txt
         the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for text with one sentence per line;

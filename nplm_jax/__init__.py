@@ -5,7 +5,7 @@ Most programs and notebooks need only the names in `__all__`:
     import nplm_jax
 
     run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
-    run = nplm_jax.load(run.folder)  # loads it again: run.settings, run.vocabulary, run.model
+    run = nplm_jax.load(run.folder)  # reads the saved run: run.settings, run.vocabulary, run.model
 
 Each of these names is imported on first use (PEP 562), so `import nplm_jax` takes milliseconds and does not import JAX.
 Import other names from their modules, as in `from nplm_jax.training.step import train_step`.
@@ -71,7 +71,7 @@ __all__ = [
     'train',
 ]
 
-_MODULES = {  # the module of each name; a path that ends in a colon names the module itself
+_MODULES = {  # the module that defines each public name; after a trailing colon, the name is the module itself
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
     'LoadedModel': 'inference.loaded_model',

@@ -18,10 +18,10 @@ OPTION_TYPES = (bool, int, float, str)  # types of the keys that a plug-in adds
 
 
 class Options(dict[str, Any]):
-    """The options of a function plug-in, by name. Instances are hashable, as are config sections.
+    """The options of a function plug-in, by name. This dictionary is hashable, because config sections must be.
 
     Attributes:
-        function: The function; None if its module is not imported because the user did not name the module.
+        function: The function; None if the user did not name its module, which is then not imported.
     """
 
     def __init__(self, values: Iterable[Any] | Mapping[str, Any] = (), function: Any = None) -> None:
@@ -36,7 +36,7 @@ class Options(dict[str, Any]):
 
 
 def check_value(value: Any, kind: Any, name: str) -> Any:
-    """Checks the type and range of a value and returns it; converts an int to a float if `kind` is float.
+    """Checks the type and range of a config value, and returns the value. An int becomes a float if `kind` is float.
 
     Raises:
         BadInput: The value has the wrong type or is out of range.
@@ -67,12 +67,12 @@ def describe_allowed(kind: Any) -> str:
 
 
 def _checks(kind: Any) -> list[Check]:
-    """Returns the ranges of an annotated type, without the metadata of other packages."""
+    """Returns the `Check` objects in the metadata of an `Annotated` type."""
     return [each for each in getattr(kind, '__metadata__', ()) if isinstance(each, Check)]
 
 
 def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:
-    """Flattens a config or nested dictionaries to values by key, such as {'model.h': 50}."""
+    """Flattens a config or a nested dictionary, so that {'model': {'h': 50}} becomes {'model.h': 50}."""
     is_config = isinstance(values, Mapping) or hasattr(values, 'to_dict')
     require(is_config, 'config', values, 'must be a ConfigDict or a dictionary')
     flat: dict[str, Any] = {}

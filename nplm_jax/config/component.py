@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-# Entries of a field's metadata: the meaning of a key, its default and the condition under which it exists; the kind of
-# the component in the field; whether only code sets the field; and the values of a file key that do not name a file.
+# Entries of a dataclass field's metadata. MEANING, DEFAULT and NEEDS: the description of a config key, its default, and
+# the condition under which a run has the key. KIND: the kind of component that the field holds. INTERNAL: whether the
+# field is set only in code. FILE: for a key whose value may be a file name, the values that are not file names.
 MEANING, DEFAULT, NEEDS, KIND, INTERNAL, FILE = 'meaning', 'default', 'needs', 'kind', 'internal', 'file'
 Needs = Callable[[Any, Any], bool]  # arguments: the section and the settings, both partly built
 
@@ -80,8 +81,8 @@ def key(
         meaning: The description of the key, shown by `--print_config`.
         needs: The condition under which a run has the key; None if every run has the key.
         by_hand: The default for components constructed in code rather than from a config, if different.
-        file_unless: For a key of an output layer whose value may be the name of a file: the values that are not file
-            names. A run keeps a copy of the file.
+        file_unless: For a key of an output layer whose value may be a file name: the values that are not file names.
+            A run keeps a copy of the file. None for all other keys.
     """
     of_code = default if by_hand is dataclasses.MISSING else by_hand
     metadata = {MEANING: meaning, DEFAULT: default, NEEDS: needs, FILE: file_unless}
@@ -89,31 +90,38 @@ def key(
 
 
 def chosen(kind: str, needs: Needs | None = None) -> Any:
-    """Returns a field for the component chosen by a key such as `model.family`, whose section it shares."""
+    """Returns a dataclass field that holds a component.
+
+    Args:
+        kind: The config key that chooses the component, such as `model.family`. The other keys of the component are in
+            the same section.
+        needs: The condition under which a run has the component; None if every run has it.
+    """
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 
 
 def internal(default: Any = None, repr: bool = True) -> Any:
-    """Returns a component field that is not a config key, because code sets its value or a model learns it.
+    """Returns a dataclass field of a component that is not a config key, because its value is set or learned by code.
 
     Args:
-        default: The default.
+        default: The default value.
         repr: Whether the component's `repr` includes the field; False for large values.
     """
     return dataclasses.field(default=default, repr=repr, metadata={INTERNAL: True})
 
 
 def metadata_of(component: type, field: str, name: str) -> Any:
-    """Returns an entry of a field's metadata, looked up along the method resolution order; None if there is none.
+    """Returns the entry `name` of a field's metadata, or None if there is no such entry.
 
-    A subclass that only changes a default, such as `learning_rate: float = 0.003`, inherits the field's metadata.
+    The base classes are searched too. A subclass that only changes a default, as in `learning_rate: float = 0.003`,
+    therefore inherits the metadata of the field.
     """
     fields = (vars(base).get('__dataclass_fields__', {}).get(field) for base in component.__mro__)
     return next((f.metadata[name] for f in fields if f and name in f.metadata), None)
 
 
 def key_fields(section: type) -> Iterator[dataclasses.Field[Any]]:
-    """Yields the fields of a section or component that are keys, sections or components."""
+    """Yields the dataclass fields that hold config keys, nested sections or components, but no internal fields."""
     for field in dataclasses.fields(section):
         if field.init and not metadata_of(section, field.name, INTERNAL):
             yield field

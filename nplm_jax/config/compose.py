@@ -41,7 +41,7 @@ def kind_of(word: str) -> str:
 
 
 def components_of(words: Sequence[str], where: str, presets: Sequence[str]) -> dict[str, str]:
-    """Returns the names of components, by the keys that choose them.
+    """Returns the components by the keys that choose them, such as {'model.family': 'lstm'} for the word `lstm`.
 
     Args:
         words: The names of the components, in any order.
@@ -70,11 +70,11 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str]) -> d
 
 
 def components_among(config: ConfigDict, words: str) -> dict[str, str]:
-    """Returns the components that --config names explicitly, by the keys that choose them.
+    """Returns the components that the user named explicitly in --config, by the keys that choose them.
 
     Args:
-        config: The config.
-        words: The text after the colon of --config.
+        config: The config that --config selects.
+        words: The text after the colon in --config, such as `mlp9,lstm`.
     """
     values, named = flatten(config), list(filter(None, words.split(',')))
     return {kind: values[kind] for kind in CHOOSERS if values.get(kind) in named}

@@ -19,7 +19,15 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 
 
 class Key(NamedTuple):
-    """A config key of a run, with its value and documentation."""
+    """A config key of a run, with its value and documentation.
+
+    Attributes:
+        name: The flattened key, such as `model.h`.
+        value: The value in this run.
+        default: The default value.
+        allowed: The constraint on the value; empty if only the type is constrained.
+        meaning: The description of the key; empty for the keys of an unimported plug-in and for options.
+    """
 
     name: str
     value: Any
@@ -35,7 +43,7 @@ class Unknown:
     Attributes:
         name: The import path of the plug-in.
         values: The values of the plug-in's section by flattened key.
-        others: The keys of other sections; some exist only because of the plug-in.
+        others: The config keys outside this section; some of them may exist only because of the plug-in.
     """
 
     name: str
@@ -153,7 +161,7 @@ def list_components(section: Any) -> Iterator[tuple[str, Any]]:
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
-    """Returns the error for a key that a run lacks; the message lists the section's keys and suggests the nearest."""
+    """Returns the error for a key that a run lacks. Its message lists valid keys and suggests the most similar one."""
     values = {known.name: known.value for known in list_keys(settings)}
     section = key.partition('.')[0]
     peers = [name for name in values if name.startswith(f'{section}.')]

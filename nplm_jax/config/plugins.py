@@ -3,9 +3,9 @@
 Bodies, output layers, schedules and tokenizers are frozen dataclasses. Corpora and optimizers are functions whose
 keyword arguments are their options. Every field and every option must have a default.
 
-A module is imported only if the user named it, because run folders may come from untrusted sources. Commands store the
-names of these modules in an environment variable, which child processes inherit. `trust` allows modules within a block
-of code.
+A module is imported only if the user named it. Otherwise, a run folder from an untrusted source could execute code by
+naming a module. Commands store the names of the allowed modules in the environment variable NPLM_PLUGINS, which child
+processes inherit. In Python code, `trust` allows modules within a `with` block.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ IMPORT_PATH = 'an import path of the form package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # see `trust`
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
-_digests: dict[str, tuple[Any, str]] = {}  # the import spec and the digest of each module
-_GIVEN = ('learning_rate',)  # arguments passed by this package, which are not options
+_digests: dict[str, tuple[Any, str]] = {}  # each module's import spec and SHA-256 digest, by name
+_GIVEN = ('learning_rate',)  # arguments that this package passes itself, so that they are not options
 FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # for messages
-DECAY = 'weight_decay'  # optimizer arguments whose names contain it default to 0; `optimizer.decay` replaces them
+DECAY = 'weight_decay'  # arguments whose names contain this string default to 0; `optimizer.decay` sets the decay
 
 
 def is_path(name: str) -> bool:
@@ -51,7 +51,7 @@ def is_file(name: str) -> bool:
 
 
 def module_of(path: str) -> str:
-    """Returns the module of an import path."""
+    """Returns the module name in an import path, which is the part before the colon."""
     return path.partition(':')[0]
 
 
@@ -62,10 +62,10 @@ def is_module(name: str) -> bool:
 
 @contextlib.contextmanager
 def trust(modules: Iterable[str]) -> Iterator[None]:
-    """Allows plug-ins from these modules and their submodules within a block.
+    """Allows the import of plug-ins from these modules and their submodules within a `with` block.
 
     Raises:
-        BadInput: A name is not a module name.
+        BadInput: A string in `modules` is not a valid module name.
     """
     token = _named.set((*_named.get(), *_checked(modules)))
     try:
@@ -76,7 +76,7 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_none() -> Iterator[None]:
-    """Disables the import of plug-ins within a block, so that listing runs executes no third-party code."""
+    """Disables the import of plug-ins within a `with` block, so that listing runs executes no third-party code."""
     token = _imports.set(False)
     try:
         yield
@@ -85,7 +85,7 @@ def importing_none() -> Iterator[None]:
 
 
 def trust_in_process(modules: Iterable[str]) -> None:
-    """Allows plug-ins from these modules in this process and its children. Only commands call this function."""
+    """Allows the import of plug-ins from these modules in this process and its child processes; for commands only."""
     os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
 
 
@@ -97,7 +97,7 @@ def _checked(modules: Iterable[str]) -> list[str]:
 
 
 def flags(modules: Iterable[str]) -> list[str]:
-    """Returns the command-line flag that names the modules; an empty list if there are none."""
+    """Returns the command-line flag for the given modules, such as ['--plugins=a,b']; [] if there are no modules."""
     names = ','.join(modules)
     return [f'--plugins={names}'] if names else []
 
@@ -149,9 +149,10 @@ def load(key: str, path: str) -> Any:
 
 
 def digest(key: str, path: str) -> str:
-    """Returns the SHA-256 of a plug-in's source file, computed at import; '' if it has no file, as in a notebook.
+    """Returns the hexadecimal SHA-256 of a plug-in's source file, computed when the module was imported.
 
-    The digest covers only the module in the import path, not the modules that it imports.
+    The digest covers only the module in the import path, not the modules that it imports. It is an empty string if the
+    module has no file, as in a notebook.
 
     Args:
         key: The config key, for error messages.
@@ -165,7 +166,7 @@ def digest(key: str, path: str) -> str:
 
 
 def module_digest(name: str) -> str:
-    """Returns the digest of an imported module; see `digest`."""
+    """Returns the digest of the imported module `name`; see `digest`."""
     return _digest(sys.modules[name])
 
 
@@ -195,7 +196,7 @@ def _is_of_plugin(frame: types.FrameType) -> bool:
 
 @contextlib.contextmanager
 def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
-    """Converts exceptions that a plug-in raises within a block to BadInput.
+    """Converts exceptions that a plug-in raises within a `with` block to BadInput.
 
     Args:
         key: The config key of the plug-in.
@@ -215,11 +216,11 @@ def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
 
 
 def load_class(key: str, path: str, base: type) -> Any:
-    """Imports a component class.
+    """Imports a component class and checks that its fields can be config keys.
 
     Raises:
-        BadInput: The class is not a concrete subclass of `base` or not a frozen dataclass, or one of its fields cannot
-            be a config key.
+        BadInput: The import fails, the object is not a concrete subclass of `base`, the class is not a frozen
+            dataclass, or one of its fields cannot be a config key.
     """
     found = load(key, path)
     is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
@@ -266,7 +267,7 @@ def load_function(key: str, path: str) -> Callable[..., Any]:
 
 
 def check_arguments(key: str, path: str, function: Callable[..., Any], *given: str) -> None:
-    """Raises BadInput unless a plug-in function takes these arguments and has defaults for all others."""
+    """Raises BadInput unless a plug-in accepts the arguments `given` and has defaults for all other arguments."""
     try:
         inspect.signature(function).bind(**dict.fromkeys(given))
     except TypeError:
@@ -276,7 +277,7 @@ def check_arguments(key: str, path: str, function: Callable[..., Any], *given: s
 
 @functools.cache
 def arguments(function: Callable[..., Any]) -> type:
-    """Returns a dataclass of a function's options, which are the arguments whose defaults have OPTION_TYPES."""
+    """Returns a dataclass of a function's options: all arguments with a default that is a bool, int, float or str."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)

@@ -9,9 +9,9 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.utils.errors import require
 
 FORMAT = 3  # version of the layout of a run folder
-DIGESTS, _OWN = 'sha256', 'config.json'  # the key of the file digests in a config.json, including its own digest
+DIGESTS, _OWN = 'sha256', 'config.json'  # the key for the digests of files, and the name of this file
 _NAMES = 'name', 'corpus.name', 'corpus.tokens', 'model.family'  # shown in lists of runs
-KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between machines
+KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ by machine; not in the digest
 
 
 def to_record(config: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digests_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the digests in a config.json by file name. Raises BadInput if they are malformed."""
+    """Returns the SHA-256 digests in a config.json, by file name. Raises BadInput if they are malformed."""
     digests = record.get(DIGESTS, {})
     is_right = isinstance(digests, dict) and all(isinstance(x, str) and '/' not in name for name, x in digests.items())
     require(is_right, DIGESTS, digests, 'must map file names to SHA-256 digests')

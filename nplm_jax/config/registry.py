@@ -21,8 +21,9 @@ class Kind(NamedTuple):
         meaning: The description of the key.
         base: The base class of plug-ins of this kind, or the wrapper class if plug-ins are functions.
         paths: The import path of each component by name.
-        takes_functions: Whether plug-ins are functions.
-        of_file: The import path of the component that is defined by a file and named by the file's path; may be empty.
+        takes_functions: Whether plug-ins of this kind are functions rather than classes.
+        of_file: The import path of the component that is used if the value of the key is the path of a file; empty if
+            the value cannot be a file.
     """
 
     default: str
@@ -55,7 +56,7 @@ NGRAM_MODELS = {
     'classes': 'nplm_jax.ngram.estimators:Classes',
     'arpa': 'nplm_jax.ngram.estimators:Imported',
 }
-KINDS = {  # by the key that chooses the component; its other keys are in the same section
+KINDS = {  # by the config key that chooses a component; the component's own keys are in the same section
     'model.family': Kind(
         'nplm',
         'network, or count-based model (maximum_likelihood and all names after it)',

@@ -44,7 +44,7 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
 
 
 def _has_paragraphs(corpus: Any, settings: Any) -> bool:
-    """Returns whether paragraph marks separate paragraphs, because no token contains the end of a paragraph."""
+    """Returns whether the token <p> separates paragraphs. For lossless tokenizers, ordinary newline tokens do."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.paragraphs' in corpus.tokenizer.others
     return not corpus.tokenizer.is_lossless
@@ -227,7 +227,7 @@ class ParallelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRow:
-    """`paper.*`: the perplexities in the paper's table; 0 where the table has no value."""
+    """`paper.*`: the perplexities that the paper reports for this model; 0 where its table has no value."""
 
     row: str = key('', "name of the row in the paper's table")
     train: NonNegative = key(0.0, 'perplexity on the training words')

@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 
 CORPUS = 'corpus.name'  # names a corpus, or the function of a plug-in
 CHOOSERS = (CORPUS, *KINDS)  # the keys that can name a plug-in
-_SHARING = 'corpus.tokens', 'optimizer.schedule'  # kinds that share a section with another component
+_SHARING = 'corpus.tokens', 'optimizer.schedule'  # these components share their section with another component
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # plug-ins of these kinds are part of a trained model
 
 
@@ -71,12 +71,13 @@ def settle(
     Args:
         values: The values of the config by flattened key.
         changes: The changed values by flattened key.
-        given: The keys that the user changed; by default, the keys of `changes`. The run must have all of these keys.
-            Other keys that the run does not have are dropped.
+        given: The keys that the user changed; by default, the keys of `changes`. Each of them must be a key of the run.
+            Other keys that are not keys of the run are dropped if `given` is passed or a component is replaced.
+            Otherwise, they are errors.
         renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:
-        BadInput: A value has a wrong type or is out of range, or the run has no such key.
+        BadInput: A value has the wrong type or is out of range, or a key is not a key of the run.
     """
     required = changes.keys() if given is None else given
     named = [kind for kind in CHOOSERS if kind in changes]
@@ -95,7 +96,7 @@ def settle(
 
 
 def _dropped(kind: str, former: str, name: str, renew: bool) -> list[str]:
-    """Returns the keys to reset when a component replaces another of its kind, each with a trailing dot."""
+    """Returns the keys to reset when component `name` replaces `former`. A dot is appended to each key."""
     if kind in _SHARING:
         return []
     if kind == CORPUS:
@@ -119,10 +120,11 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
             trusted, so its plug-ins are imported. Use `from_record` for untrusted configs.
 
     Returns:
-        The settings. `runs.experiment.load_settings` also checks that the components are compatible.
+        The settings. This function does not check that the components are compatible;
+        `runs.experiment.load_settings` does.
 
     Raises:
-        BadInput: A value has a wrong type or is out of range, or the run has no such key.
+        BadInput: A value has the wrong type or is out of range, or a key is not a key of the run.
     """
     flat = flatten(config)
     with trusting(flat):
@@ -130,9 +132,10 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 
 
 def from_record(record: Mapping[str, Any]) -> Settings:
-    """Builds the settings from a config.json.
+    """Builds the settings from the content of a run's config.json.
 
-    Plug-ins whose modules the user did not name are not imported, and become `Unknown`. See `require_imported`.
+    A plug-in is imported only if the user named its module. Any other plug-in becomes an `Unknown` object; see
+    `require_imported`.
 
     Raises:
         BadInput: The format version or the digest is wrong, a key is missing or unknown, or a value is out of range.
@@ -162,7 +165,7 @@ def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any])
             components, see `settle`.
 
     Raises:
-        BadInput: A value has a wrong type or is out of range, or the run has no such key.
+        BadInput: A value has the wrong type or is out of range, or a key is not a key of the run.
     """
     values, changes = flatten(config), flatten(changes)
     with trusting(values), trusting(changes):
@@ -175,12 +178,12 @@ def default_config() -> ConfigDict:
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
-    """Returns the values of a run's keys, by flattened key, such as {'model.h': 50}."""
+    """Returns the value of each key of a run as a flat dictionary, such as {'model.h': 50}."""
     return {key.name: key.value for key in list_keys(settings)}
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
-    """Returns the values as a nested, JSON-serializable dictionary, the inverse of `from_config`."""
+    """Returns the settings as a nested, JSON-serializable dictionary, from which `from_config` rebuilds them."""
     nested: dict[str, Any] = {}
     for name, value in to_flat(settings).items():
         *sections, last = name.split('.')
@@ -197,30 +200,30 @@ def to_config(settings: Settings) -> ConfigDict:
 
 
 def components(settings: Settings) -> dict[str, Any]:
-    """Returns the components of a run by the keys that choose them."""
+    """Returns the components of a run, by the config key that chooses each of them, such as `model.family`."""
     found = dict(list_components(settings))
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 
 def plugins_of(settings: Settings, kinds: Collection[str] = CHOOSERS) -> dict[str, str]:
-    """Returns the import paths of a run's plug-ins by the keys that choose them, restricted to `kinds`."""
+    """Returns the import paths of those plug-ins of a run that the keys in `kinds` choose, by key."""
     names = {CORPUS: settings.corpus.name, **{kind: x.name for kind, x in components(settings).items()}}
     return {kind: name for kind, name in names.items() if kind in kinds and is_path(name)}
 
 
 def plugin_modules(settings: Settings, kinds: Collection[str] = CHOOSERS) -> list[str]:
-    """Returns the modules of a run's plug-ins, restricted to `kinds`."""
+    """Returns the module names of those plug-ins of a run that the keys in `kinds` choose."""
     return list(dict.fromkeys(map(module_of, plugins_of(settings, kinds).values())))
 
 
 def trusting(flat: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Allows, within a block, the import of plug-ins that are named in config values from the user."""
+    """Allows the import of the plug-ins named in `flat`, config values from the user, within a `with` block."""
     paths = (flat[kind] for kind in CHOOSERS if isinstance(flat.get(kind), str) and is_path(flat[kind]))
     return trust(filter(is_module, map(module_of, paths)))  # `plugins.load` rejects the others
 
 
 def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[None]:
-    """Allows, within a block, the import of a run's plug-ins that were already imported."""
+    """Allows, within a `with` block, the import of the plug-ins that were imported when `settings` was built."""
     found = components(settings)
     is_known = {kind: not isinstance(component, Unknown) for kind, component in found.items()}
     is_known[CORPUS] = settings.corpus.options.function is not None
@@ -235,7 +238,7 @@ def require_imported(settings: Settings) -> None:
 
 
 def user_files(settings: Settings) -> dict[str, str]:
-    """Returns the paths of user files that a model needs, by config key; see `component.key`."""
+    """Returns the paths of the user's files that the output layer needs, by config key (`file_unless` of `key`)."""
     layer, found = settings.output, {}
     for field in key_fields(type(layer)) if layer is not None and not isinstance(layer, Unknown) else ():
         names_none, path = metadata_of(type(layer), field.name, FILE), getattr(layer, field.name)

@@ -22,9 +22,9 @@ class Batch(NamedTuple):
         streams_S: The index of each stream, int32, used to derive its random keys.
         starts_SxL: Whether each token begins a line. Contexts do not extend across the start of a line. None if the
             text is read as one stream.
-        extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;
+        extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution. They are
             replicated on every device.
-        teachers: The parameters of the teachers of a `Distilled` network; replicated on every device.
+        teachers: The parameters of a `Distilled` network's teachers, replicated on every device.
     """
 
     ids_SxL: jax.Array
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
     @property
     def targets_B(self) -> jax.Array:
-        """The targets of the B = S * T examples, stream by stream."""
+        """The targets of all B = S * T examples as a flat array, one stream after another."""
         return self.targets_SxT.reshape(-1)
 
     def recent(self, lookback: int) -> 'Batch':
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
         return batch_size // self.bptt_length
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """Returns the corpus positions of an epoch in training order, int32."""
+        """Returns the positions of an epoch's targets in the stream, in training order, int32."""
         if not self.over_streams:
             return epoch_order(seed, epoch, train)
         size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
@@ -86,7 +86,7 @@ def make_batch(
     extras: Any = None,
     teachers: Any = (),
 ) -> Batch:
-    """Gathers targets and their contexts. This function is pure and runs inside `jit`.
+    """Builds a batch from the positions of its targets. This function is pure and can be compiled with `jax.jit`.
 
     Args:
         tokens_T: The token ids of the corpus, int32.
@@ -121,7 +121,7 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the contexts (B x N, in reading order) and the targets at the given positions."""
+    """Returns the context (B x N, in reading order) and the target (B) of each of the given positions, int32."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B
 
@@ -138,14 +138,14 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
         train: The training positions.
 
     Returns:
-        positions_T, int32.
+        The positions in training order, int32.
     """
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
     return jax.random.permutation(key, jnp.arange(train.start, train.stop, dtype=jnp.int32))
 
 
 def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
-    """Returns selected elements of a random permutation of the training positions without computing the rest.
+    """Returns selected elements of a random permutation of the training positions. Does not compute the other elements.
 
     Args:
         seed: The run's seed.

@@ -49,7 +49,7 @@ def spell_out(words: Sequence[str], num_context: int) -> list[str]:
     """Spells words as one stream of characters.
 
     `num_context` end symbols follow each word and precede the first word. The context of a character therefore contains
-    only end symbols and characters from the same word. The first end symbol after a word determines the others.
+    only end symbols and characters from the same word. The first end symbol after a word makes the others certain.
 
     Args:
         words: The words.

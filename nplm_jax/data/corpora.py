@@ -54,9 +54,9 @@ class _Reader(NamedTuple):
     """The reader of a corpus.
 
     Attributes:
-        sources: Finds the texts of the corpus.
-        file_keys: The keys of `corpus.*` that describe files and are read for this corpus.
-        find_files: Finds the user's files.
+        sources: A function that finds the texts of the corpus.
+        file_keys: Those keys of `corpus.*` about files that apply to this corpus, without `corpus.`.
+        find_files: A function that finds the user's files.
         is_tokenized: Whether all tokens in the text are separated by whitespace.
         licence: A one-line description of the text and its licence.
     """
@@ -107,8 +107,8 @@ def _check_eos(settings: CorpusSettings) -> None:
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     """Returns the tokenizer for the settings.
 
-    Corpora that are already tokenized are split at whitespace, and user text is fitted to their vocabulary. With
-    `corpus.tokens=whitespace` or `lmplz`, user text is assumed to be tokenized.
+    Corpora that are already tokenized are split at whitespace, and other texts are adapted to their vocabulary. With
+    `corpus.tokens=whitespace` or `lmplz`, other texts are assumed to be tokenized too.
     """
     if plugins.is_file(settings.tokenizer.name):
         return cast(Any, settings.tokenizer).read()  # a FileTokenizer; its module is imported only if needed
@@ -125,10 +125,10 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 
     Args:
         settings: The `corpus.*` settings.
-        tokenizer: The tokenizer of an existing run on this corpus; None to build it from the settings.
+        tokenizer: The trained tokenizer of an existing run on this corpus; None to build it from the settings.
 
     Returns:
-        A Corpus with consecutive spans. For `sentences`, every span is the whole stream.
+        The corpus. Its spans are consecutive, except that all spans of `sentences` are the whole stream.
 
     Raises:
         BadInput: The text is missing, empty, binary or damaged, or it is too short to be split.
@@ -164,7 +164,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Describes a corpus and its licence in one line, without importing plug-ins; raises BadInput for unknown names."""
+    """Describes a corpus and its licence in one line, without importing plug-ins. Raises BadInput for unknown names."""
     return (_PLUGIN if plugins.is_path(settings.name) else _reader(settings)).licence
 
 
@@ -237,7 +237,7 @@ def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
-    """Returns the files for each part of the user's text, by config key."""
+    """Returns the files of the user's whole text, or of its training, validation and test texts, by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
     if settings.valid_path or settings.test_path:

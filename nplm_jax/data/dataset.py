@@ -1,4 +1,4 @@
-"""A corpus as token ids, which training and evaluation read.
+"""Defines `Dataset`, the form in which training and evaluation read a corpus: token ids and the spans of the splits.
 
 Dims: T tokens of the stream.
 """
@@ -57,12 +57,12 @@ class Dataset(Splits):
 
     Attributes:
         tokens_T: The whole stream, int32; memory-mapped if the stream is long.
-        vocabulary: The vocabulary of the ids.
-        sizes: The size of each split; empty if the tokens do not reproduce the text.
-        test_sha256: `encoding.digest` of the test text; empty if unknown.
+        vocabulary: The vocabulary, which maps the ids to words.
+        sizes: The size of each split by name; empty if the tokens do not reproduce the text.
+        test_sha256: The SHA-256 of the test text without whitespace (`encoding.digest`); empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` follows each paragraph instead of preceding it, and `<text>` is omitted; see
-            `ngram.lines`.
+        by_lines: Whether the stream was converted by `ngram.lines.by_lines`: `<p>` then follows each paragraph instead
+            of preceding it, and `<text>` is omitted.
     """
 
     tokens_T: np.ndarray
@@ -78,11 +78,11 @@ class Dataset(Splits):
         return self.tokens_T[self.train.start : self.train.stop]
 
     def oov(self) -> dict[str, float]:
-        """Returns the out-of-vocabulary rates of the validation and test words."""
+        """Returns the fractions of validation and test words that are outside the vocabulary, by split name."""
         spans = {'valid': self.valid, 'test': self.test}
         return {name: float((self.tokens_T[s.start : s.stop] == RARE_ID).mean()) for name, s in spans.items()}
 
     @functools.cached_property
     def device_tokens_T(self) -> jax.Array:
-        """The whole stream on the device, shared by all runs on this corpus."""
+        """The whole stream, copied to device memory on first access. All runs that use this dataset share the copy."""
         return jnp.asarray(self.tokens_T)

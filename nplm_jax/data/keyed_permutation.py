@@ -1,4 +1,4 @@
-"""Random permutations of 0, 1, ..., size - 1 with random access to elements in constant memory.
+"""Random permutations of 0, 1, ..., size - 1 that compute any element without storing the others.
 
 References:
     Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002: a Feistel network with cycle walking.
@@ -12,7 +12,7 @@ NUM_ROUNDS = 6
 
 
 def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
-    """Returns the elements of a permutation at the given indices.
+    """Returns the elements of a random permutation at the given indices.
 
     Args:
         indices: Indices below `size`, of any integer type.
@@ -33,7 +33,9 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
         return (left << half) | right
 
     blocks = encrypt(indices.astype(np.uint64))
-    while (outside := blocks >= size).any():  # blocks have at most 4 * size different values
+    # Cycle walking: values outside the range are encrypted again until they fall into the range. Few rounds are needed,
+    # because there are at most 4 * size different values.
+    while (outside := blocks >= size).any():
         blocks[outside] = encrypt(blocks[outside])
     return blocks.astype(np.int64)
 

@@ -17,7 +17,7 @@ class LineStart:
 
     Attributes:
         prefix: The ids before a line.
-        marks: The ids of boundary tokens. A line that begins with a boundary token has no prefix.
+        marks: The ids of the boundary tokens. No prefix is added to a line that begins with a boundary token.
         end: The ids that `--end` scores at the end of a line: the prefix, or nothing if the prefix is <text>.
     """
 
@@ -29,8 +29,8 @@ class LineStart:
     def of(cls, vocabulary: Vocabulary) -> Self:
         """Returns the line start for models with this vocabulary.
 
-        The prefix is the paragraph mark if the corpus uses this mark. If newlines are tokens, the prefix is the most
-        frequent line-end token, preferably one that ends in a newline, or <text> if no line-end token occurs.
+        If the corpus contains `<p>`, the prefix is `<p>`. If newlines are tokens, the prefix is the most frequent
+        line-end token, preferably one that ends in a newline. If no line-end token occurs, the prefix is `<text>`.
         """
         tokenizer, ids = vocabulary.tokenizer, vocabulary.ids
         marks = tuple(ids[mark] for mark in BOUNDARY_TOKENS if tokenizer.boundary_tokens and mark in ids)

@@ -17,10 +17,10 @@ def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def release(*arrays: Any) -> None:
-    """Releases the resident memory of memory-mapped arrays, whose pages are read from disk again when accessed.
+    """Releases the resident memory of memory-mapped arrays. Later accesses read the pages from disk again.
 
     Args:
-        arrays: The arrays; arrays in memory are unaffected.
+        arrays: The arrays. Arrays that are not memory-mapped are unaffected.
     """
     for array in arrays:
         base = array
@@ -31,7 +31,7 @@ def release(*arrays: Any) -> None:
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
-    """Counts the occurrences of each id chunk by chunk, with the same result as `np.bincount`; int64."""
+    """Counts the occurrences of each id, int64, with the same result as `np.bincount` but one chunk at a time."""
     counts = np.zeros(minlength, np.int64)
     for chunk in chunks(ids):
         counts += np.bincount(chunk, minlength=minlength)

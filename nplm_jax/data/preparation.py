@@ -39,7 +39,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
 
     Args:
         sources: The texts of the corpus.
-        tokenizer: The tokenizer.
+        tokenizer: The tokenizer, which is first trained on these texts if necessary.
         name: The name of the corpus.
 
     Raises:
@@ -69,10 +69,10 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
 
 
 def _code_digest(tokenizer: Tokenizer) -> str:
-    """Returns the digest of the tokenization code: this package and the modules of a plug-in."""
+    """Returns the SHA-256 of the tokenization code, that is, of this package and the modules of a plug-in tokenizer."""
     modules = sorted({base.__module__ for base in type(tokenizer).__mro__ if base not in Tokenizer.__mro__})
     digests = [plugins.module_digest(name) for name in modules if name.partition('.')[0] != __name__.partition('.')[0]]
-    of_notebook = '' if all(digests) else os.urandom(16).hex()  # matches no other digest
+    of_notebook = '' if all(digests) else os.urandom(16).hex()  # code without a file may change, so no entry is reused
     return hashlib.sha256(' '.join([_CODE, of_notebook, *digests]).encode()).hexdigest()
 
 
@@ -101,10 +101,10 @@ def tokenize(
     """Trains the tokenizer and tokenizes texts into one stream of words.
 
     Args:
-        texts: One function per text of the corpus, which returns the chunks of the text.
+        texts: One function for each text of the corpus, which returns the chunks of the text.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
-        write: A function that stores the type ids of each chunk, int32. If given, the returned stream has no ids.
+        write: A function that stores the type ids of a chunk, int32. If given, the returned stream contains no ids.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.

@@ -6,7 +6,8 @@ Each text has a folder with the following files:
 - `type_ids-*.i32`: The index in `types.txt` of each word of the text, int32. The name of the file depends on the code
   and on the sizes and times of the source files.
 - `tokens-*.i32`: The id of each word of the text in a vocabulary, int32.
-- `manifest.json`: The inputs. This file is written when the first two files are complete.
+- `manifest.json`: The lengths of the parts, and the inputs from which the first two files were made. This file is
+  written after them, so an entry without it is incomplete.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import open_regular, read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
-_RETRIES = 100  # maximum number of attempts to lock a folder that other processes remove
+_RETRIES = 100  # maximum number of new attempts to lock a folder if other processes remove it in the meantime
 JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
@@ -60,17 +61,17 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 
 
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
-    """Returns the tokenized words of files from the cache; creates the cache entry if it is missing or outdated.
+    """Returns the tokenized words of files from the cache. Tokenizes the files if the entry is missing or outdated.
 
-    The entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. It is valid only for the same
-    code, choices and file contents (SHA-256). Entries left by an interrupted preparation are not used.
+    A cache entry is a folder in `cache_folder() / 'texts'`, which is locked during the call. An entry is valid only for
+    the same code, choices and file contents (SHA-256). Entries left by an interrupted preparation are not used.
 
     Args:
         choices: The settings and paths. The words depend only on these choices, the code and the file contents.
         code: The digest of the tokenization code.
-        files: The files.
-        make: A function that tokenizes the files. Its arguments are a function that appends type ids to the cache, and
-            the folder, in which it may create the folder JOB.
+        files: The source files.
+        make: A function that tokenizes the files. Its first argument is a function that appends type ids to the entry.
+            Its second argument is the folder of the entry, in which it may create the folder JOB.
 
     Raises:
         BadInput: The cache is not writable, or a file changed while it was being read.
@@ -134,7 +135,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and timestamps of a file, which change when the file is written; raises BadInput if missing."""
+    """Returns a file's size and timestamps, which change when it is written. Raises BadInput if the file is missing."""
     with open_regular(str(file), file) as opened:
         status = os.fstat(opened.fileno())
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -167,12 +168,13 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Creates a folder and locks it within the block, which may remove the folder. Waits for other processes.
+    """Creates a folder and locks it within a `with` block.
 
-    If the process dies, the operating system releases the lock.
+    If another process holds the lock, the function waits. The block may remove the folder. If the process dies, the
+    operating system releases the lock.
 
     Raises:
-        BadInput: The folder is not writable when it is locked or within the block.
+        BadInput: The folder cannot be created or locked, or the block raises an OSError.
     """
     try:
         with _lock(folder):

@@ -60,11 +60,11 @@ def split_stream(
 
 
 def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
-    """Returns the spans of the parts, or of a single stream that is split in order.
+    """Returns the training, validation and test spans: the three parts, or consecutive spans of a single part.
 
     Args:
         lengths: The number of words in each part.
-        kept: The number of words kept of each part. The spans of a single stream keep their proportions.
+        kept: The number of words kept of each part. The spans of a single part keep their proportions.
         settings: The `corpus.*` settings.
     """
     if settings.name == 'sentences':

@@ -27,6 +27,9 @@ class Span:
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the words in `span` and the `num_context` words before it, int64, padded with the rare-word symbol."""
+    """Returns the ids of the `num_context` words before a span and of the words in the span, int64.
+
+    RARE_ID fills positions before the start of the stream.
+    """
     words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)

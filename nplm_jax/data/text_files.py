@@ -27,12 +27,12 @@ _WORD = re.compile(r'\S+', re.ASCII)
 
 
 class TextSource(NamedTuple):
-    """The source of a text: a whole corpus, or its training, validation or test texts.
+    """The source of a whole corpus, or of its training, validation or test text.
 
     Attributes:
-        read: Returns a new iterator over the chunks of the text.
-        files: The user's files.
-        choices: All other values that determine the chunks.
+        read: A function that returns a new iterator over the chunks of the text.
+        files: The user's files that contain the text; empty for other texts.
+        choices: All values other than the files that determine the chunks.
         key: The config key of the text, for error messages; empty for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
@@ -85,8 +85,8 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
         paths: The path of each part by config key, the training text first.
 
     Raises:
-        BadInput: A file is missing, or one of several files is both a training file and a validation or test file. A
-            single file may be the text of every part.
+        BadInput: A file is missing, or one of several files is both a training file and a validation or test file. All
+            parts may consist of the same single file.
     """
     files = {key: find_files(key, path) for key, path in paths.items()}
     (_, train), *held_out = files.items()
@@ -209,16 +209,17 @@ def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]
                 yield TextChunk(text[:border], begins_text, begins_paragraph, keeps_empty=keeps_empty)
                 begins_text, begins_paragraph = False, is_blank_line
             held, num_held = [text[border:]], len(text) - border
-            limit = CHUNK_CHARACTERS if border else 2 * num_held  # keeps the time linear for long words
+            limit = CHUNK_CHARACTERS if border else 2 * num_held  # doubling keeps the time linear in a very long word
     text = ''.join(held)
     if text or begins_text:
         yield TextChunk(text, begins_text, begins_paragraph, keeps_empty=keeps_empty)
 
 
 def _find_border(text: str) -> tuple[int, bool]:
-    """Returns the last position where a text may be cut, or 0, and whether a blank line precedes it.
+    """Returns the last position where a text may be cut, and whether a blank line ends there.
 
-    Other borders have a word on both sides, so blank lines are never split.
+    The position is 0 if the text must not be cut. If no blank line ends at the position, it has a word on each side, so
+    a sequence of newlines is never cut.
     """
     border = 0
     for match in BLANK_LINES.finditer(text):

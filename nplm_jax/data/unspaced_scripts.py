@@ -1,8 +1,8 @@
 """Handles whitespace in scripts without spaces between words.
 
 Texts in Chinese, Japanese, Thai, Lao, Khmer and some other languages have no spaces between words unless they have been
-segmented. User texts are joined or left segmented to match the training text. The vocabulary's counts show whether the
-training text was segmented.
+segmented, that is, unless a tool has inserted spaces between the words. Users' texts are joined or left segmented to
+match the training text. The vocabulary's counts show whether the training text was segmented.
 """
 
 import itertools
@@ -54,12 +54,15 @@ def has_spaces(vocabulary: Vocabulary) -> bool:
 def find_joined(
     vocabulary: Vocabulary, items: Sequence[Sequence[str]], context: str = ''
 ) -> tuple[list[bool], list[bool]]:
-    """Returns two flags for each word: whether no space separates it from the word before, and from the word after.
+    """Finds the words that no space separates from the preceding text or from the following text.
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
         items: The words of each item.
         context: The text before each item on the same line.
+
+    Returns:
+        Two lists with one entry per word of all items: whether no space precedes the word, and whether none follows it.
     """
     if has_spaces(vocabulary):
         size = sum(map(len, items))
@@ -92,7 +95,7 @@ def join_segmented(texts: Sequence[str]) -> list[str]:
 
 
 def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
-    """Returns a warning if only the texts or only the training text is segmented, otherwise an empty string."""
+    """Returns a warning if the texts do not match the segmentation of the training text, otherwise an empty string."""
     if not any(map(_UNSPACED.search, texts)):
         return ''
     if not vocabulary.tokenizer.is_lossless:
@@ -182,7 +185,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Returns whether the first letter, or a mark before it, is in these scripts; None if the word has neither."""
+    """Returns whether a word's first letter or combining mark is in these scripts; None if the word has neither."""
     for character in word:
         if _UNSPACED.match(character):
             return True

@@ -55,7 +55,7 @@ class Vocabulary:
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Describes the difference that prevents models with these vocabularies from being combined; '' if none.
+        """Describes why models with these two vocabularies cannot be combined; '' if they can.
 
         Args:
             other: The other vocabulary.
@@ -66,7 +66,7 @@ class Vocabulary:
         return difference(self.tokenizer, other.tokenizer, name)
 
     def find(self, shown: str) -> int | None:
-        """Returns the id of a word given in display form, with or without a leading ␣; None if there is none."""
+        """Returns the id of a word given in display form, with or without a leading ␣; None if it is unknown."""
         return self._shown_ids.get(shown, self._shown_ids.get(f'␣{shown}'))
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
@@ -130,7 +130,7 @@ def from_counts(
         frequencies: The number of occurrences of each word, in order of first occurrence.
         min_count: Words with fewer occurrences are dropped.
         max_vocabulary: The maximum |V|; 0 for no limit.
-        marks: The boundary tokens of the text. They are always kept and are ranked by their counts like words.
+        marks: The boundary tokens of the text. They are always kept. Like words, they are ranked by their counts.
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
     kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]

@@ -18,7 +18,7 @@ def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
 
 
 def load(path: pathlib.Path) -> Vocabulary:
-    """Reads the files written by `save`.
+    """Reads a vocabulary and its tokenizer from the files written by `save`.
 
     Raises:
         BadInput: The file is malformed; the key names the file and line.
@@ -28,7 +28,7 @@ def load(path: pathlib.Path) -> Vocabulary:
 
 
 def load_words(path: pathlib.Path) -> Vocabulary:
-    """Reads a vocabulary without its tokenizer, which may be a plug-in; see `load`."""
+    """Reads a vocabulary file like `load`, but not the tokenizer, so that no plug-in is imported."""
     words, counts = [], []
     for _, word, count in read_numbers(path, 'count'):
         words.append(word)

@@ -45,7 +45,7 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
-    """Verifies all three files, then reads the training file. This function is not called if the tokens are cached."""
+    """Verifies the digests of all three files, then reads the training file. Not called if the tokens are cached."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1

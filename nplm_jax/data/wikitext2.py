@@ -46,7 +46,7 @@ PACKAGE = download.Package(
     _read_file,
 )
 
-# An article begins with its title, = Title =, between blank lines; titles of sections have two or more =.
+# An article begins with its title, = Title =, between blank lines. Section titles have two or more = on each side.
 _TITLE = re.compile(r' *= (?!= ).* = *\r?\n')
 _UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
 _BLANK_LINE = re.compile(r' *\r?\n')
@@ -130,7 +130,7 @@ def mark_rare(text: str) -> str:
 
 
 def merge_rare(raw: str) -> str:
-    """Recreates the published training file from the raw text by replacing words rarer than MIN_COUNT with <unk>.
+    """Recreates the published training file from the raw text: <unk> replaces words with fewer than MIN_COUNT tokens.
 
     Each nonempty line begins and ends with a space. The result has the same SHA-256 as the published file.
     """

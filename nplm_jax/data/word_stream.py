@@ -48,7 +48,7 @@ class WordStream(NamedTuple):
         return [types[i] for i in self.type_ids_L.tolist()]
 
     def shorten(self, lengths: Sequence[int], kept: Sequence[int]) -> 'WordStream':
-        """Returns a stream, in memory, of the first words of each part; the stream itself if nothing is removed.
+        """Returns a stream of the first words of each part, in memory. If no words are removed, returns `self`.
 
         Args:
             lengths: The number of words of each part.
@@ -68,10 +68,10 @@ class WordStream(NamedTuple):
         return WordStream([self.types[i] for i in used], np.concatenate(shortened))
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
-        """Replaces each type with any number of types.
+        """Returns a stream in which each word is replaced by zero or more words, depending on its type.
 
         Args:
-            parts: The replacements of each type.
+            parts: The replacement of each type, in the order of `types`.
         """
         numbers = TypeNumbers()
         ids = numbers.number(itertools.chain.from_iterable(parts))

@@ -2,9 +2,9 @@
 
     from nplm_jax import kenlm
 
-    model = kenlm.Model('lm.arpa')                # or a run, or several to mix
+    model = kenlm.Model('lm.arpa')                # or the folder of a run, or a list of models to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
-    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # four times as fast for many sentences
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # four times as fast as `score`
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     model.BaseScore(state, 'the', after)          # log10 P of one word; sets `after` to the state after it
@@ -44,7 +44,7 @@ _MIN_WORDS = 100  # minimum number of scored words before a warning about unknow
 
 
 class FullScoreReturn(NamedTuple):
-    """log10 P of a word, the length of the n-gram that predicts it, and whether the word is outside the vocabulary."""
+    """A word's log10 P, the length of the n-gram that predicts it, and whether the word is outside the vocabulary."""
 
     log_prob: float
     ngram_length: int
@@ -75,7 +75,7 @@ class State:
         return hash(self._key())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> 'State':
-        return copy.copy(self)  # refers to the same model
+        return copy.copy(self)  # does not copy the model
 
 
 class Model:
@@ -92,8 +92,8 @@ class Model:
         """Loads a model.
 
         Args:
-            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`. The models in a list are
-                mixed; they must have the same vocabulary.
+            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`. A list of these is opened as
+                a mixture of models, which must have the same vocabulary.
             weights: The mixture weights of several models; equal by default.
 
         Raises:
@@ -120,7 +120,7 @@ class Model:
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
             self._ids.setdefault(sentence_marks.END, self._end)
-        self._num_words = self._num_unknown = 0  # counts until the warning is given
+        self._num_words = self._num_unknown = 0  # words scored before the warning about unknown words
         self._has_warned = False
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
@@ -144,7 +144,7 @@ class Model:
 
         Yields:
             The ids, log10 P and n-gram lengths of the words in each sentence. Unknown words have id 0. The sum of
-            `log10_p_T` is `score`; `scoring.total` computes the perplexity of several sentences.
+            `log10_p_T` equals the result of `score`. For the perplexity of several sentences, use `scoring.total`.
         """
         end, ids_of_words = self._check_end(eos), self._ids.get
         ids: list[int] = []
@@ -160,7 +160,7 @@ class Model:
             yield from self._score_lines(ids, stops, bos, len(end))
 
     def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
-        """Scores sentences given as concatenated ids and their ends. Each sentence includes `num_ends` end marks."""
+        """Scores sentences, given as concatenated ids and their ends. Each sentence includes `num_ends` end marks."""
         ids_T = np.array(ids, np.int32)
         self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
@@ -196,7 +196,7 @@ class Model:
                 warnings.warn(warning.removeprefix('warning: '), stacklevel=5)
 
     def perplexity(self, sentence: str | bytes) -> float:
-        """Returns the perplexity of a sentence, including its end."""
+        """Returns the perplexity per word of a sentence. The end of the sentence is scored and counts as a word."""
         scores = [log10_p for log10_p, *_ in self.full_scores(sentence)]
         return scoring.Totals(len(scores), 0, sum(scores), 0.0).perplexity
 
@@ -235,11 +235,11 @@ class Model:
 
     @property
     def uses_jax(self) -> bool:
-        """Whether the model or a component of it is a network, whose probabilities JAX computes."""
+        """Whether the model, or a component of the mixture, is a network and therefore runs in JAX."""
         return self._reader.uses_jax
 
     def look_up(self, states: Sequence[State]) -> None:
-        """Computes the predictions of networks for several states in one batch, for later calls of `BaseScore`."""
+        """Computes the predictions of networks for several states in one batch, so that `BaseScore` can reuse them."""
         self._reader.look_up([self._read(state) for state in states])
 
     def _id(self, word: str) -> int:
@@ -267,7 +267,7 @@ class Model:
 
 
 class LanguageModel(Model):
-    """The name of `Model` in early versions of KenLM."""
+    """An alias of `Model`, which has this name in early versions of KenLM."""
 
 
 def _find(path: Source) -> pathlib.Path:

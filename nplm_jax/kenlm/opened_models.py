@@ -1,4 +1,4 @@
-"""Opens ARPA files, runs, loaded models and mixtures of them, with their readers and vocabularies."""
+"""Opens ARPA files, runs and loaded models for `kenlm.Model`, and mixes them."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -24,11 +24,11 @@ from nplm_jax.utils.errors import require
 
 
 class OpenedModel(NamedTuple):
-    """A model with its reader and its words.
+    """A model that is ready to score words.
 
     Attributes:
-        reader: The reader of the model.
-        words: The words of the model.
+        reader: The object that computes the probabilities; see `readers`.
+        words: The words of the model in id order.
         begin: The id of `<s>`, which is never predicted; None if the model does not have this word.
         end: The id of the end-of-sentence word; None if the model has no such word.
         split: A function that splits a sentence into words.
@@ -74,7 +74,7 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 
 def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[float] | None) -> OpenedModel:
-    """Mixes models. If any of them are runs, the mixture uses their tokenizer. A single model is returned unchanged.
+    """Mixes models. If any models are runs, the mixture uses their tokenizer. A single model is returned unchanged.
 
     Raises:
         BadInput: The words or the tokenizers differ, or the weights are invalid.
@@ -104,7 +104,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
 
 
 def items(values: Iterable[Any]) -> list[Any]:
-    """Returns a list of the values, which is empty if they are not iterable."""
+    """Returns the values as a list, or an empty list if `values` is not iterable."""
     try:
         return list(values)
     except TypeError:

@@ -2,9 +2,9 @@
 
 A reader returns the probability of a word after a context. There are two initial contexts: `null`, which contains no
 words, and `begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the
-`order` - 1 preceding words, or from all preceding words if `order` is None. `step` combines `score` and `after`;
+`order` - 1 preceding words, or from all preceding words if `order` is None. `step` combines `score` and `after`, and
 `score_lines` scores many lines at once. Contexts are immutable. Logarithms are to base 10. A reader whose `uses_jax` is
-True must not be used in a forked process.
+True must not be used in a forked process, because JAX is multithreaded.
 
 Dims: S contexts, V words, T words in all lines, B lines.
 """
@@ -53,13 +53,13 @@ class NgramReader:
     `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
 
     The n-grams that share a context are adjacent, so most searches cover few keys. The arrays are accessed through
-    memory views, whose elements are Python numbers.
+    memory views, because indexing a memory view returns a Python number faster than indexing a NumPy array.
     """
 
     uses_jax = False
 
     def __init__(self, model: BackoffModel, begin: Words = (), unpredicted: Words = ()) -> None:
-        """Copies the probabilities of a model.
+        """Initializes the reader with a float32 copy of a model's probabilities.
 
         Args:
             model: The model.
@@ -90,7 +90,7 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Returns the nodes of a context without any trailing nodes that do not affect probabilities."""
+        """Returns the nodes of a context, without those of the longest suffixes that affect no probability."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
@@ -158,7 +158,7 @@ class NgramReader:
         return log_p_L[is_scored_L], lengths_L[is_scored_L]
 
     def look_up(self, contexts: Sequence[Context]) -> None:
-        """Prepares contexts for `step` and `score` in one batch. N-gram models need no preparation."""
+        """Prepares contexts for `step` and `score` in one batch. For n-gram models, this method does nothing."""
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """Returns log10 P of all words after each context, float32, S x V."""
@@ -180,13 +180,13 @@ class NgramReader:
 
 
 class PaddedReader(NgramReader):
-    """A reader for a run whose sentences follow unknown words, as in `nplm score`. Lengths exclude these words.
+    """A reader for a run, which pads the context before a sentence with unknown words, as `nplm score` does.
 
-    `Context.word` is the number of words read so far, without the padding.
+    N-gram lengths do not include the padding. `Context.word` is the number of words read so far, without the padding.
     """
 
     def __init__(self, model: BackoffModel, begin: Words) -> None:
-        """Initializes the reader with a model and the words between the unknown words and each sentence."""
+        """Initializes the reader with a model and the words that follow the padding and precede each sentence."""
         super().__init__(model, (*[RARE_ID] * (model.n - 1), *begin))
         self.begin.word = len(begin)
 
@@ -207,9 +207,9 @@ class PaddedReader(NgramReader):
 class NetworkReader:
     """A reader for any model with `prefill`, `advance` and `predict`.
 
-    `Context.known` holds the model's state and log10 P of all next words. Scoring the first word after a context
-    therefore requires a forward pass, whereas scoring further words is free. Contexts that are looked up together
-    share a single pass.
+    `Context.known` holds the model's state and log10 P of all next words. The first word scored after a context
+    therefore requires a forward pass, but other words after the same context do not. Contexts that are passed to
+    `look_up` together share a single forward pass.
     """
 
     uses_jax = True
@@ -278,5 +278,5 @@ class NetworkReader:
 
 
 def _views(arrays: Sequence[np.ndarray]) -> list[Any]:
-    """Returns memory views of the arrays."""
+    """Returns a memory view of each array."""
     return [np.ascontiguousarray(array).data for array in arrays]

@@ -34,7 +34,8 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     """
     header: dict[str, Any] = {_METADATA: {**metadata, _DIGEST: _NO_DIGEST}}
     end, digest = 0, hashlib.sha256()
-    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # keeps every array aligned
+    # With the widest elements first, every array is aligned.
+    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
     for name, array in by_width.items():
         start, end = end, end + array.nbytes
         header[name] = {'dtype': _NAMES[array.dtype], 'shape': array.shape, 'data_offsets': (start, end)}

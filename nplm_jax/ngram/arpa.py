@@ -246,13 +246,13 @@ def _encode(
 def _pack(
     path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
 ) -> np.ndarray:
-    """Returns the packed keys of the n-grams of one order.
+    """Returns the key of each n-gram of one order; for keys, see `counts`.
 
     Args:
         path: The file, for error messages.
         lines: The line number of each n-gram.
-        ids_KxI: The words of each n-gram.
-        keys: The keys of the lower orders.
+        ids_KxI: The word ids of each n-gram.
+        keys: The sorted keys of each lower order.
         ids: The id of each word.
     """
     nodes = ids_KxI[0].astype(np.int64)
@@ -269,7 +269,7 @@ def _pack(
 
 
 def _floats(texts: Sequence[str]) -> np.ndarray:
-    """Parses numbers. The first invalid number and all numbers after it become infinity."""
+    """Parses numbers. The first invalid number, and every number after it, becomes infinity."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
         numbers.extend(map(parse_number, map(str.encode, texts)))

@@ -1,4 +1,4 @@
-"""Back-off models, the common form of all estimated back-off and interpolated n-gram models.
+"""Back-off models, the form in which all back-off and interpolated n-gram models are stored and scored.
 
 P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without its oldest word),
 with b(h) = 1 for a context that is not in the table.
@@ -57,8 +57,9 @@ class BackoffModel(LanguageModel):
         """Returns log P of words after contexts. float64, nats.
 
         Args:
-            nodes: For each order 0..n, the node of the n-gram that ends at each word, or -1; order 0 is ignored.
-            contexts: For each length 0..n-1, the node of the preceding words, or -1.
+            nodes: For each order 0..n, the node of the n-gram that ends at each word, or -1 if it is not in the table.
+                Order 0 is ignored.
+            contexts: For each length 0..n-1, the node of the words before each word, or -1.
         """
         log_p_T = self.log_p[0][nodes[1]]
         for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
@@ -86,7 +87,7 @@ class BackoffModel(LanguageModel):
 
 
 def take(values: Values, nodes: np.ndarray) -> np.ndarray:
-    """Returns the value of each node. The value of node -1 (the only node of an empty order) is meaningless."""
+    """Returns the value of each node. For node -1, or if there are no values, the result is meaningless."""
     return values[nodes] if len(values) else np.zeros(nodes.shape)
 
 

@@ -22,7 +22,7 @@ from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
-CONTEXTS_PER_BLOCK = 4096  # number of contexts whose class probabilities are computed at once; limits the memory
+CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -71,7 +71,8 @@ class ClassNgram(LanguageModel):
         classes_V = renumber(classes_V)
         num_classes = int(classes_V.max()) + 1
         with warnings.catch_warnings():
-            # Classes are few and frequent, so counts of 1 are rare and a fixed discount is harmless.
+            # Classes are few and frequent, so counts of 1 are too rare to estimate a discount, but a fixed discount
+            # hardly changes the probabilities.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             counts = count(_to_classes(tokens_T, classes_V), train, n, num_classes, SharedScratch())
             class_ngram = kneser_ney.fit_modified(counts)
@@ -181,9 +182,9 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 class _ExchangeSearch:
     """Class bigram counts, and the change in the sum of c log c when one word moves (Martin et al., section 2).
 
-    Reading whole rows is fast, so pairs of classes are stored twice. Rows of `_pairs_2xGxG[0]` are preceding classes,
-    and rows of `_pairs_2xGxG[1]` are following classes. Likewise, `_words_2` holds the counts of the words after each
-    word and of the words before it.
+    The counts of class pairs are stored twice, because rows of an array can be read faster than columns. The rows of
+    `_pairs_2xGxG[0]` are preceding classes, and the rows of `_pairs_2xGxG[1]` are following classes. Likewise,
+    `_words_2[0]` holds the counts of the words after each word, and `_words_2[1]` of the words before each word.
     """
 
     def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
@@ -213,12 +214,12 @@ class _ExchangeSearch:
         return bool(new != old)
 
     def _count_by_class(self, words: scipy.sparse.csr_array, word: int) -> np.ndarray:
-        """Sums row `word` of these counts by class. float64, G."""
+        """Sums row `word` of the bigram counts `words` by class. float64, G."""
         row = slice(words.indptr[word], words.indptr[word + 1])
         return np.bincount(self.classes_V[words.indices[row]], words.data[row], self._totals_2xG.shape[1])
 
     def _add(self, target: int, counts_2xG: np.ndarray, self_count: float) -> None:
-        """Adds one word's bigram counts to the class `target`."""
+        """Adds the bigram counts of one word to the counts of the class `target`."""
         for side in (0, 1):
             self._pairs_2xGxG[side, target] += counts_2xG[side]
             self._pairs_2xGxG[1 - side, :, target] += counts_2xG[side]

@@ -70,7 +70,7 @@ class NgramTable:
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns the first n-gram that begins with each node of `order - 1`, followed by the number of n-grams."""
+        """Returns the first n-gram that begins with each node of `order - 1`, and last, the number of n-grams."""
         first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
         return first.astype(node_dtype(self.size(order)))
 
@@ -103,7 +103,7 @@ class NgramTable:
             prefixes[..., 1:] = nodes[-1][..., :-1]
             if len(nodes) == 1:
                 prefixes[..., :1] = 0  # the empty n-gram also precedes the first word
-            # A missing prefix, -1, gives a negative key, which no table contains.
+            # A missing prefix (-1) gives a negative key, which no table contains.
             nodes.append(find(keys, prefixes * self.vocabulary_size + words_L))
         return nodes
 
@@ -286,7 +286,7 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
         return np.full_like(queries, -1)
     if queries.size < _SORTED_QUERIES:
         return _find_in_order(keys, queries)
-    # Sorted queries pass through the table once; in any other order, each step of the search is a cache miss.
+    # Sorted queries access the table in order, whereas in any other order each step of a search is a cache miss.
     nodes = np.full(queries.size, -1, np.int64)
     possible = np.flatnonzero(queries >= 0)
     sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])

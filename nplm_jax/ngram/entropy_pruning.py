@@ -66,7 +66,7 @@ def prune(
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
             kept = is_kept[k - 1][block.nodes]
             is_context = block.sum_by_context(kept) > 0
-            writer.append(np.where(is_context, excess, 0))  # other contexts get a back-off weight of exactly one
+            writer.append(np.where(is_context, excess, 0))  # contexts without n-grams get a back-off weight of one
             is_kept[k - 2][block.contexts] |= is_context
             nodes = suffixes[k - 1][block.nodes][kept]
             is_kept[k - 2][nodes[nodes >= 0]] = True
@@ -86,8 +86,8 @@ def context_probabilities(model: BackoffModel, begin: int | None = None, end: in
 
     Args:
         model: A model.
-        begin: The id of `<s>`, which is never predicted and is given the probability of `</s>`.
-        end: The id of `</s>`.
+        begin: The id of `<s>`, or None. The model never predicts `<s>`, so `<s>` is given the probability of `</s>`.
+        end: The id of `</s>`, or None.
     """
     p = np.exp(np.asarray(model.log_p[0]))
     if begin is not None and end is not None:

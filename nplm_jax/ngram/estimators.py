@@ -38,7 +38,7 @@ class Estimator(Component, abc.ABC):
         """Estimates the model from the training words.
 
         Args:
-            data: The corpus as the run reads it.
+            data: The corpus. If the run reads its text line by line, the corpus has been converted by `lines.by_lines`.
             folder: The run's folder, for files about the model and for temporary files with large arrays.
 
         Raises:
@@ -63,7 +63,7 @@ class BackoffEstimator(Estimator):
 
     @abc.abstractmethod
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
-        """Estimates the model from counts."""
+        """Estimates the model from n-gram counts of orders 1 to n."""
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`."""
@@ -73,7 +73,7 @@ class BackoffEstimator(Estimator):
 
 
 class MaximumLikelihood(BackoffEstimator):
-    """Relative frequencies given the last n-1 words."""
+    """The maximum-likelihood estimator: relative frequencies of words after the last n-1 words, without smoothing."""
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
         """See `BackoffEstimator.from_counts`."""
@@ -82,7 +82,7 @@ class MaximumLikelihood(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddDelta(BackoffEstimator):
-    """Relative frequencies after adding a constant to every count."""
+    """Additive smoothing: relative frequencies of words after a constant has been added to every count."""
 
     delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'number added to every count')
 
@@ -92,7 +92,7 @@ class AddDelta(BackoffEstimator):
 
 
 class Backoff(BackoffEstimator):
-    """Relative frequencies given the longest context seen in training."""
+    """Back-off without discounting: relative frequencies of words after the longest context that occurs in training."""
 
     reads_lines = True
 
@@ -103,7 +103,7 @@ class Backoff(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KneserNey(BackoffEstimator):
-    """Back-off Kneser-Ney (section 4.1)."""
+    """The paper's back-off form of Kneser-Ney smoothing (section 4.1)."""
 
     prune_entropy: Share = key(
         0.0,
@@ -119,7 +119,7 @@ class KneserNey(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModifiedKneserNey(KneserNey):
-    """Modified interpolated Kneser-Ney, as in KenLM's lmplz."""
+    """Modified interpolated Kneser-Ney smoothing, as in KenLM's lmplz."""
 
     prune: str = key(
         '0',

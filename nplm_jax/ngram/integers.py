@@ -17,19 +17,19 @@ def node_dtype(num_words: int) -> type[np.signedinteger]:
 
 
 def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts numbers stably.
+    """Sorts integers stably.
 
     Args:
-        keys: Non-negative int64.
+        keys: Non-negative integers, int64.
 
     Returns:
-        The sorted numbers and the original index of each number.
+        The sorted integers, and the original index of each of them.
     """
     bits = len(keys).bit_length()
     if len(keys) and int(keys.max()) >> (_BITS - bits):
         order = np.argsort(keys, kind='stable')
         return keys[order], order
-    # Sorting is several times faster than argsort, so the index is packed into each number.
+    # NumPy's sort is several times faster than its argsort, so the index is packed into the low bits of each number.
     packed = keys << bits
     packed |= np.arange(len(keys))
     packed.sort()

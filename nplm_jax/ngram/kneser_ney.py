@@ -17,12 +17,12 @@ from nplm_jax.ngram.counts import Block, NgramCounts
 from nplm_jax.ngram.scratch import BLOCK, blocks
 from nplm_jax.utils.progress import progress_bar
 
-FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of counts 1, 2, and 3 or more if no estimate is possible
+FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # the discounts for counts of 1, 2, and 3 or more, if they cannot be estimated
 FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
-    """A warning that a discount is fixed because the text is too small or too regular to estimate it."""
+    """A warning that a fixed discount is used, because the text is too small or too regular to estimate a discount."""
 
 
 def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
@@ -162,9 +162,9 @@ def _estimate_orders(
 
     Args:
         counts: The n-grams.
-        unigrams_V: P(w).
-        estimate_block: A function of a block, its order, and p of each n-gram without its first word. It returns p of
-            the n-grams and b of the contexts.
+        unigrams_V: P(w) of each word.
+        estimate_block: A function that returns p of the n-grams in a block and b of their contexts. Its arguments are
+            the block, the order, and p of each n-gram without its first word.
     """
     scratch, table = counts.scratch, counts.table
     with np.errstate(divide='ignore'):
@@ -189,8 +189,9 @@ def _estimate_orders(
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
     """Returns the counts of the highest order, and, for lower orders, the number of distinct words before each n-gram.
 
-    N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. These n-grams predict the
-    lines that are scored separately, and in a stream only a few distinct words precede the mark.
+    N-grams that begin with the mark before a line keep their counts, as in KenLM and SRILM. They predict the beginnings
+    of lines that are scored separately. Their adjusted counts would be too low, because only a few distinct words
+    precede the mark in a stream.
     """
     begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
     scratch, dtype = counts.scratch, counts.counts[0].dtype.type
@@ -208,7 +209,7 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
 
 
 def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
-    """Estimates the discounts of counts 0, 1, 2, 3+ of every order.
+    """Estimates the discounts for counts of 0, 1, 2, and 3 or more, for every order.
 
     If an estimate fails, the function issues a warning and uses fixed discounts.
 
@@ -231,7 +232,7 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
 
 
 def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
-    """Returns the discounts of counts 1, 2, 3+ of one order, or None if they cannot be estimated."""
+    """Returns one order's discounts for counts of 1, 2, and 3 or more; None if they cannot be estimated."""
     parts = [np.bincount(np.minimum(adjusted[block], 5), minlength=6) for block in blocks(len(adjusted), BLOCK)]
     # Orders without n-grams have no blocks.
     n1, n2, n3, n4 = np.sum([np.zeros(6, np.int64), *parts], axis=0)[1:5].tolist()
@@ -253,12 +254,12 @@ def _apply_discounts(
     Args:
         block: The n-grams.
         adjusted: The adjusted count of each n-gram.
-        discounts: The discounts of counts 0, 1, 2, 3+.
+        discounts: The discounts for counts of 0, 1, 2, and 3 or more.
         is_lost: Whether each n-gram loses its entire count.
 
     Returns:
-        The discounted relative frequency of each n-gram; the freed mass of each context, 1 for a context that occurs
-        only before the span; and the total adjusted count of each context.
+        Three arrays: the discounted relative frequency of each n-gram; the probability mass freed in each context,
+        which is 1 for a context that occurs only before the span; and the total adjusted count of each context.
     """
     subtracted = np.where(is_lost, adjusted, discounts[np.minimum(adjusted, 3)])
     total = block.sum_by_context(adjusted)

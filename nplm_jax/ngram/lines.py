@@ -1,4 +1,4 @@
-"""The sentence mode of KenLM's lmplz and query, in which n-grams stay within a line and `</s>` is predicted.
+"""Reads a text line by line, as KenLM's lmplz and query do: n-grams stay within a line, and `</s>` is predicted.
 
 The paragraph mark `<p>` serves as both `</s>` and `<s>`. As `</s>`, the mark ends a line and is predicted. As `<s>`,
 the mark precedes the next line. No n-gram in the table crosses `<p>`, so a model can read a stream of lines as if they
@@ -19,7 +19,7 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 
 def marks_of(data: Dataset) -> LineMarks | None:
-    """Returns the marks between the lines of a corpus, or None if lines have no mark."""
+    """Returns the tokens that separate the lines of a corpus, or None if no token does."""
     if data.by_lines:
         return _marks_of_lines(data.vocabulary)
     prefix = LineStart.of(data.vocabulary).prefix
@@ -27,15 +27,15 @@ def marks_of(data: Dataset) -> LineMarks | None:
 
 
 def _marks_of_lines(vocabulary: Vocabulary) -> LineMarks:
-    """Returns the marks of a text whose lines are read separately. The vocabulary contains `<p>`."""
+    """Returns the line marks for a vocabulary with `<p>`, for texts whose lines are read separately."""
     return LineMarks(vocabulary.ids[PARAGRAPH_BOUNDARY], vocabulary.ids.get(TEXT_BOUNDARY))
 
 
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
-    """Converts a corpus to lines, with `<p>` before the first and after every paragraph, and without `<text>`.
+    """Converts a corpus for line-by-line reading: `<p>` precedes the first paragraph and follows every paragraph.
 
-    The words of each split do not change. A split has one `<p>` per line end, and the word before the split is the
-    `<p>` of the previous line.
+    `<text>` is removed. The words of each split do not change. Each line of a split ends with `<p>`, and the token
+    before a split is the `<p>` that ends the previous line.
 
     Args:
         data: The corpus, whose vocabulary contains `<p>`.

@@ -15,8 +15,8 @@ from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import Scratch, blocks
 from nplm_jax.utils.errors import require
 
-_ROUNDING = 1e-12  # error of a sum of probabilities
-_TOLERANCE = 1e-3  # for sums of probabilities in files with few digits
+_ROUNDING = 1e-12  # rounding error of a sum of float64 probabilities
+_TOLERANCE = 1e-3  # accepted error of a sum of probabilities from a file with few digits
 
 
 def normalize(
@@ -28,9 +28,9 @@ def normalize(
         table: The n-grams.
         log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
         scratch: Allocates the arrays.
-        excesses: The amount by which the probabilities after each context exceed one, for orders 2 and above; 0 by
-            default. Rounded probabilities in a file may leave no mass for other words even if the back-off weight is
-            positive.
+        excesses: For orders 2 and above, the amount by which the sum of all probabilities after each context exceeds
+            one; 0 by default. This amount is added to the mass for words that do not follow the context, which rounded
+            probabilities in a file may otherwise reduce to zero.
 
     Returns:
         The model.

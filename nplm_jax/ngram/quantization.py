@@ -16,7 +16,7 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 BITS = (8, 16)
 _SAMPLE = 2**22  # number of values from which the bins are computed
-_NOTHING = 1e-6  # probabilities below this value are rounding errors of quantization
+_NOTHING = 1e-6  # a smaller probability mass is a rounding error of the quantization
 
 
 @dataclasses.dataclass(eq=False)

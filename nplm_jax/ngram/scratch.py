@@ -37,7 +37,7 @@ class Job(Protocol):
     def run(
         self, stage: str, function: Callable[[Any, pathlib.Path], object], tasks: Sequence[Any]
     ) -> list[pathlib.Path]:
-        """Calls `function(task, folder)` for each task of a stage. Returns the folders."""
+        """Calls `function(task, folder)` for each task of a stage, with a folder for each task. Returns the folders."""
         ...
 
     def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
@@ -65,7 +65,8 @@ class Scratch:
         """Returns a flat array of zeros. Raises BadInput if the disk is full."""
         writer = self.writer(dtype)
         for block in blocks(size, self.block):
-            # Zeros are written now, because a later write to a mapped page would kill the process if the disk is full.
+            # Writing zeros allocates the disk space now. On a full disk, a later write to the mapped memory would kill
+            # the process (SIGBUS) instead of raising an exception.
             writer.append(np.zeros(block.stop - block.start, dtype))
         return writer.finish()
 
@@ -75,7 +76,7 @@ class Scratch:
 
     @contextlib.contextmanager
     def open_job(self, words_L: np.ndarray, identity: Mapping[str, Any]) -> Iterator[Job]:
-        """Opens a job in a temporary folder, which is deleted at the end.
+        """Opens a job in a temporary folder, which is deleted at the end of the `with` block.
 
         Args:
             words_L: The words that the job counts.
@@ -149,7 +150,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _disk_errors(scratch: Scratch, content: str) -> Iterator[None]:
-    """Raises BadInput if the folder cannot hold the content."""
+    """Converts an OSError within a `with` block to a BadInput, which says that the folder cannot hold `content`."""
     try:
         yield
     except OSError as error:

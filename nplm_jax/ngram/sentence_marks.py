@@ -18,7 +18,7 @@ from nplm_jax.utils.errors import BadInput
 
 BEGIN, END = '<s>', '</s>'
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
-_ROUNDING = 1e-4  # error of sums of logarithms with seven digits, nats
+_ROUNDING = 1e-4  # error of a sum of logarithms that are rounded to seven digits, nats
 
 
 def check_words(key: str, vocabulary: Vocabulary) -> None:
@@ -97,11 +97,11 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
 
 
 def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
-    """Returns a model of all n-grams that `split` would add after `<s>` to any of the models.
+    """Returns a model of the n-grams from which `split` derives the n-grams after `<s>`, for all models together.
 
-    The n-grams begin with unknown words and `<p>`, and all probabilities are one. As a component with weight zero, the
-    model adds these n-grams to a mixture, so that each n-gram after `<s>` gets the mixture of the models'
-    probabilities. Otherwise, the probabilities of models with shorter contexts would be missing.
+    The n-grams begin with unknown words and `<p>`, and all probabilities are one. When the model is mixed with the
+    others at weight zero, its n-grams become n-grams of the mixture, with the mixed probabilities of the other models.
+    Otherwise, `split` would ignore the probabilities of models with shorter contexts.
 
     Args:
         models: The models.
@@ -114,7 +114,7 @@ def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> l
         return []
     mark, n = vocabulary.ids[PARAGRAPH_BOUNDARY], max(model.n for model in models)
     contexts = [np.concatenate(model.table.context_nodes(np.array([[mark]]), model.n)) for model in models]
-    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # length of unknown words and `<p>`
+    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # of unknown words and `<p>`, in words
     if longest < 2:
         return []
     ngrams: list[list[np.ndarray]] = [[] for _ in range(n + 1)]
@@ -159,7 +159,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
-    """Removes n-grams that begin with the mark, or returns the model unchanged if the mark is inside an n-gram."""
+    """Removes n-grams that begin with the mark. If a longer n-gram has the mark inside, the model stays unchanged."""
     table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)
@@ -175,7 +175,7 @@ def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
 
 
 def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
-    """Returns the sum of log b over the contexts of at least `shortest` words."""
+    """Returns the sum of log b over the contexts of at least `shortest` words, nats."""
     lengths = range(shortest, model.n)
     zero = np.zeros(len(contexts[0]))
     return sum((np.where(contexts[i] >= 0, take(model.log_b[i - 1], contexts[i]), 0) for i in lengths), start=zero)
@@ -193,7 +193,7 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
 
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
-    """Returns whether two models have the same n-grams and equal numbers up to rounding."""
+    """Returns whether two models have the same n-grams and, up to rounding, the same log p and log b."""
     return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
         np.allclose(x, y, rtol=0, atol=_ROUNDING) for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
     )

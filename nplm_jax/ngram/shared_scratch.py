@@ -19,7 +19,7 @@ _LARGE = 2**22  # smallest number of words counted by several processes
 
 @dataclasses.dataclass(frozen=True)
 class SharedScratch(Scratch):
-    """A `Scratch` whose jobs run on `workers.active` and resume after a crash.
+    """A `Scratch` whose jobs run on the workers of `workers.active` and resume after a crash.
 
     The folder must have the same path on all workers. If no folder is given, jobs run in processes on this machine.
     """

@@ -34,8 +34,8 @@ class Problem(NamedTuple):
         n: The highest order.
         vocabulary_size: |V|. In windows, this value is the padding id for positions before the first and after the last
             word.
-        early: The first bigram of each of the first n-1 windows, int64. The n-grams of order k that start at positions
-            0..n-k-1 end before the first counted word.
+        early: The first bigram of each of the first n-1 windows, int64. These windows contain the n-grams that are not
+            counted: those of order k that start at positions 0..n-k-1 end before the first counted word.
         bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
     """
 
@@ -158,7 +158,7 @@ def _join_range(
     problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
 ) -> None:
     """Writes the suffix node of each n-gram of a range."""
-    # Ranges are read one at a time because of the limit on open files.
+    # Ranges are read one at a time, because opening the files of all ranges could exceed the limit on open files.
     sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
     lookups = [_load(range_folder).lookups_for(number, len(counted)) for range_folder in counted]
     suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, lookups)
@@ -193,7 +193,8 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     """
     V = problem.vocabulary_size
     early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
-    # Windows are sorted by the preceding word. The stable sorts below keep equal n-grams sorted by that word.
+    # Windows are first sorted by the preceding word. The sorts below are stable, so the windows of equal n-grams remain
+    # sorted by that word.
     _, windows_S = sort_with_order(windows[0].astype(np.int64))
     prefixes_S = windows[1, windows_S].astype(np.int64)
     keys, counts, lookups, offsets = [], [], [], []
@@ -248,7 +249,7 @@ def _find_suffixes(
     suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)
     for i, keys in enumerate(tables[1:]):  # of order i + 3; the nodes are of order i + 2
         prefixes, words = np.divmod(keys, V)
-        # The suffix of an n-gram is in the range of its second and third word.
+        # The suffix of an n-gram begins with its second and third words, which determine the range of the suffix.
         ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
         nodes = np.empty(len(keys), np.int64)
         of_ranges = (of_orders[i] + first for of_orders, first in zip(lookups, first_nodes[:, i]))

@@ -1,9 +1,9 @@
 """Static linear interpolation of back-off models into one back-off model, as in SRILM's `ngram -mix-lm`.
 
-The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h) and normalized
-back-off weights. Models that lack an n-gram back off. For these n-grams, the probabilities are the same as in
-`mixture.Mixture`. For other n-grams, they may differ, because the result has a single back-off weight per context
-instead of one per model.
+The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h). A model without
+the n-gram h w backs off to compute P_i(w | h). The back-off weights of the result are normalized. For n-grams in the
+result, the probabilities are the same as in `mixture.Mixture`. For other n-grams, they may differ, because the result
+has a single back-off weight per context instead of one per model.
 """
 
 import dataclasses
@@ -84,10 +84,10 @@ def _score(
     """Scores n-grams of the mixture with a model.
 
     Args:
-        member: The member.
+        member: The model.
         lower: The mixture's n-grams of the lower orders.
-        order: The order.
-        keys: The keys of the n-grams.
+        order: The order of the n-grams.
+        keys: The keys of the n-grams in the mixture.
         nodes: The node of each n-gram in the model, or -1.
         suffixes: The suffix node of each n-gram in `lower`, or -1.
 

@@ -1,7 +1,8 @@
 """Stores count-based models as safetensors files with a checksum. The files contain only numbers and text.
 
-The metadata describe the model as JSON, with objects as `{"class": NAME, ARGUMENT: ...}` and arrays by name.
-A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are also checked.
+The metadata contain a JSON description of the model. In it, an object is written as `{"class": NAME, ARGUMENT: ...}`,
+and an array as its name in the file. A valid checksum does not prove that the arrays are consistent, so their shapes,
+types and sort order are also checked.
 
 Dims: V vocabulary, G classes.
 """
@@ -27,7 +28,7 @@ from nplm_jax.utils.untrusted import parse_json
 
 MODEL_FILE = 'model.safetensors'
 CLASSES = {x.__name__: x for x in (BackoffModel, ClassNgram, Mixture, FrequencyBins, NgramTable, QuantizedArray)}
-_STRUCTURE = 'model'  # the key of the metadata
+_STRUCTURE = 'model'  # the metadata key of this description
 
 
 def save(model: LanguageModel, path: pathlib.Path) -> None:
@@ -60,13 +61,13 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
 
 
 def flatten(model: LanguageModel) -> tuple[Any, dict[str, np.ndarray]]:
-    """Returns the structure of a model and its arrays by name; see `save`."""
+    """Returns the JSON description of a model, and its arrays by name; see the module docstring."""
     arrays: dict[str, np.ndarray] = {}
     return _describe(model, '', arrays), arrays
 
 
 def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Returns the structure of a value and adds its arrays to `arrays`, shared arrays only once."""
+    """Returns the description of a value and adds its arrays to `arrays`. Shared arrays are added only once."""
     if isinstance(value, np.ndarray):
         for known, array in arrays.items():
             if array is value:
@@ -85,7 +86,7 @@ def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Builds a value from its structure; the inverse of `_describe`."""
+    """Builds a value from its description; the inverse of `_describe`."""
     if isinstance(structure, str):
         return arrays[structure]
     if isinstance(structure, list):
@@ -157,7 +158,7 @@ def _check_table(table: Any) -> int:
 def _check_vector(
     name: str, values: Any, kind: str, size: int | None = None, low: float = -np.inf, high: float = np.inf
 ) -> None:
-    """Checks the shape, the kind of dtype and the range of an array."""
+    """Raises ValueError unless an array is one-dimensional and has the given dtype kind, size and range of values."""
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
     _check(is_vector and size in (None, len(values)), f'{name} has the wrong shape or dtype')
     for chunk in chunks(values):

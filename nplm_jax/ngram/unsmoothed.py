@@ -10,9 +10,9 @@ from nplm_jax.utils.errors import require
 def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """Estimates P(w | h) = (c(h w) + delta) / (c(h) + delta |V|) with contexts h of n-1 words, in back-off form.
 
-    delta=0 gives the maximum-likelihood estimate, in which words that never follow a seen context have probability zero
-    (-inf). After contexts that do not occur in training, the distribution is uniform, which is the limit for small
-    delta.
+    delta=0 gives the maximum-likelihood estimate: a word that never follows a context in training has probability zero
+    (log P = -inf) after this context. After contexts that do not occur in training, the distribution is uniform, which
+    is the limit as delta approaches zero.
 
     Args:
         counts: Counts of order n.
@@ -39,7 +39,7 @@ def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffMode
     """Estimates relative frequencies given the longest context of at most n-1 words that occurs in training.
 
     P(w | h) = c(h w) / c(h) where c(h) > 0, else P(w | h without its oldest word). The probabilities sum to one. A
-    word that never follows the context has probability zero (-inf).
+    word that never follows the context has probability zero (log P = -inf).
 
     Args:
         counts: Counts of order n or more.
@@ -53,7 +53,7 @@ def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffMode
             totals = counts.totals(k)
             contexts = counts.table.prefixes(k)
             log_p_seen = np.log(counts.counts[k - 1] / totals[contexts])
-            # A context that occurs only before the span precedes no counted word.
+            # A context that occurs only before the span precedes no counted word, so its total is zero.
             log_p.append(np.where(totals[contexts] > 0, log_p_seen, log_p[-1][counts.suffix_nodes[k - 1]]))
             log_b.append(np.where(totals > 0, -np.inf, 0.0))
     return BackoffModel(counts.table, log_p, log_b)

@@ -49,9 +49,10 @@ def first_line(error: BaseException) -> str:
 
 
 def status(error: BaseException) -> str:
-    """Returns the status code of an XLA, TensorStore or gRPC error, such as `RESOURCE_EXHAUSTED`, or ''.
+    """Returns the status code of an XLA, TensorStore or gRPC error, such as `RESOURCE_EXHAUSTED`.
 
-    These exceptions have no status field, but their messages begin with the code.
+    These exceptions have no status field, but their messages begin with the code. For messages without a code, the
+    result is ''.
     """
     match = re.match('([A-Z_]+): ', str(error))
     return match[1] if match else ''

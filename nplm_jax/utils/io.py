@@ -26,10 +26,10 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Opens a file for an atomic write. Even after a crash or on a full disk, `path` has its old or its new content.
+    """Opens a file for an atomic write, which replaces the whole content of `path` or leaves it unchanged.
 
     The `with` block writes to a temporary file in the same folder. If the block ends without an exception, the
-    temporary file is flushed and renamed to `path`.
+    temporary file is flushed and renamed to `path`. A crash or a full disk therefore never leaves a partial file.
 
     Args:
         path: The file.
@@ -79,7 +79,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def cache_folder() -> pathlib.Path:
-    """Returns the cache folder: $NPLM_JAX_CACHE, $XDG_CACHE_HOME/nplm_jax or ~/.cache/nplm_jax."""
+    """Returns the cache folder: $NPLM_JAX_CACHE if set, else $XDG_CACHE_HOME/nplm_jax, by default ~/.cache/nplm_jax."""
     if folder := os.environ.get('NPLM_JAX_CACHE'):
         return pathlib.Path(folder)
     return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'

@@ -24,7 +24,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
         The module.
 
     Raises:
-        BadInput: The module cannot be imported; the key is the name of the package.
+        BadInput: The module cannot be imported. The message names the package and the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -34,7 +34,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
 
 
 class OptionalPackage:
-    """A module from an optional package. `require_package` imports it when one of its attributes is first accessed."""
+    """A proxy for a module from an optional package, which is imported when an attribute is first accessed."""
 
     def __init__(self, module: str, extra: str) -> None:
         self._names = module, extra
@@ -44,7 +44,7 @@ class OptionalPackage:
 
 
 def package_digest(*folders: str) -> str:
-    """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
+    """Returns the SHA-256 of this package's source and of the Python and package versions that affect tokenization.
 
     Args:
         *folders: The folders whose source to include. By default, all folders in the package.

@@ -216,7 +216,11 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
 
 def matches_schema(value: Any, schema: Schema) -> bool:
-    """Returns whether a JSON value has one of the types in a schema, or is an object with all of the schema's keys."""
+    """Returns whether a parsed JSON value matches a schema.
+
+    If the schema is a tuple of types, the value must have one of these types. If the schema is a mapping, the value
+    must be an object with all keys of the schema, and the values must match. Other keys are allowed.
+    """
     if isinstance(schema, tuple):
         return type(value) in schema
     if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():

@@ -28,12 +28,12 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     """Tokenizes a chunk of a corpus and adds the boundary tokens.
 
     Special tokens written in the text do not become boundary tokens. Those in SKIPPED are dropped, and those in UNKNOWN
-    become RARE. A lossless tokenizer treats special tokens in a text as ordinary text and adds no mark before a
-    paragraph.
+    become RARE. A lossless tokenizer treats special tokens in a text as ordinary text and does not add `<p>`.
 
     Returns:
-        The stream; the number of occurrences of each special token in the text; whether the tokens reproduce the text
-        except for whitespace; and the number of paragraphs that begin in the chunk, or 0 for a lossless tokenizer.
+        Four values: the stream of tokens; the number of occurrences of each special token in the text; whether the tokens
+        reproduce the text except for whitespace; and the number of paragraphs that begin in the chunk, which is 0 for a
+        lossless tokenizer.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
@@ -46,7 +46,7 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
         strings += paragraph
         if chunk.ends_lines:
             strings.append(paragraph_mark)
-    stream = WordStream.from_words(strings)  # strings are cut independently
+    stream = WordStream.from_words(strings)  # each distinct string is cut only once
     written: collections.Counter[str] = collections.Counter()
     counts = np.bincount(stream.type_ids_L, minlength=len(stream.types)).tolist()
     cut = iter(tokenizer.cut([string for string in stream.types if string not in _PLACED]))

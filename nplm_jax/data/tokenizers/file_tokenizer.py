@@ -39,7 +39,7 @@ class HuggingFace:
         values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
         unknown: The token for unknown text; '' if there is none.
-        marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if they do not.
+        marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if none does.
         affix: The prefix of tokens inside a word (WordPiece), or the suffix of each word's last token (BPEDecoder).
     """
 
@@ -161,7 +161,7 @@ class FileTokenizer(Tokenizer):
 
     def split(self, text: str) -> list[str]:
         """See `Tokenizer.split`. Windows line endings are read as newlines."""
-        text = text.replace('\r\n', '\n').removesuffix('\r')  # a line has no newline after the last `\r`
+        text = text.replace('\r\n', '\n').removesuffix('\r')  # a line read without its newline may end in `\r`
         return [text] if text.strip() else []
 
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:

@@ -140,10 +140,10 @@ class PieceTokenizer(ByteTokenizer):
 
 
 def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a learned unigram model reproducible.
+    """Removes the random differences between unigram models learned from the same text.
 
-    The trainer sums floats in the order of a hash map, which differs between processes and changes the last digits of
-    the scores. This function therefore rounds the scores. The trainer also gives characters without a score the lowest
+    The trainer sums floats in the order of a hash map. This order differs between processes and changes the last digits
+    of the scores, so this function rounds the scores. The trainer also gives characters without a score the lowest
     score plus 0, 1, 2, ... times 1e-4, in a random order. This function gives all of them the lowest score.
     """
     lowest = min(score for _, score in model['vocab'])

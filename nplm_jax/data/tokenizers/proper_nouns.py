@@ -22,7 +22,7 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
 
     Args:
         paragraphs: Paragraphs of words in their original case.
-        begins_paragraph: Whether the first paragraph is complete rather than a continuation.
+        begins_paragraph: Whether the first paragraph is complete. Otherwise, it continues an earlier paragraph.
     """
     counts: Counts = collections.Counter()
     for number, paragraph in enumerate(paragraphs):

@@ -21,7 +21,7 @@ class TokenSize(NamedTuple):
         utf8_bytes: The number of UTF-8 bytes, including the same space or newline.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.
-        words: The number of words, or parts of words, in the token. Tokenizers of other models may join several words.
+        words: The number of words, or parts of words, in the token. Some tokenizer files join several words in a token.
     """
 
     characters: int

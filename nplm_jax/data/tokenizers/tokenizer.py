@@ -31,8 +31,8 @@ class TextChunk(NamedTuple):
             at whitespace, preferably at newlines; words are never split.
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
-        ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
-        keeps_empty: Whether two newlines follow each paragraph, including each empty paragraph.
+        ends_lines: Whether `<p>` is added at the end of each line, including empty lines, and nowhere else.
+        keeps_empty: Whether exactly two newlines follow each paragraph, so that empty paragraphs are kept.
     """
 
     text: str

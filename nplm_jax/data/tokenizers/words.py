@@ -264,15 +264,15 @@ def split_possessive(word: str) -> list[str]:
 
 
 def match_quotes(word: str, known: Collection[str]) -> str:
-    """Rewrites straight and curly apostrophes and quotation marks as in the vocabulary.
+    """Rewrites straight or curly apostrophes and quotation marks as in the vocabulary.
 
-    Only words outside the vocabulary are rewritten, and only as words in the vocabulary.
+    A word is rewritten only if it is outside the vocabulary and its new form is in the vocabulary.
     """
     return next((form for form in (word, *(word.translate(table) for table in _QUOTES)) if form in known), word)
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Joins tokens into ordinary text, without spaces before punctuation and 's or inside quotation marks.
+    """Joins tokens into ordinary text. Removes the spaces before punctuation and 's and inside quotation marks.
 
     Boundary tokens become line breaks. Straight quotation marks alternately open and close in each paragraph. Doubled
     ; ? and !, as in Brown, are merged.
