@@ -1,6 +1,6 @@
 """The public interface of `nplm_jax.apps.decoding`: CTC beam search with any model, with or without a lexicon.
 
-The upper-case names are the constants that `transformers` imports from pyctcdecode.
+The names in upper case are constants that `transformers` imports from pyctcdecode.
 """
 
 from nplm_jax.apps.decoding.ctcdecoder import (

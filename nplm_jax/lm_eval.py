@@ -6,7 +6,7 @@ from nplm_jax.utils.errors import BadInput
 
 try:
     from nplm_jax.apps.evaluation.harness import NplmLM
-except BadInput as error:  # lm_eval is not installed
+except BadInput as error:  # raised if the package lm_eval is not installed
     if __name__ != '__main__':
         raise
     sys.exit(str(error))

@@ -10,7 +10,7 @@ from nplm_jax.reporting.shell import prepare_streams
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.names import did_you_mean
 
-_TRAINING = 'train', 'sweep'  # commands that handle expected failures themselves
+_TRAINING = 'train', 'sweep'  # commands that report expected failures themselves
 USAGE = """usage: nplm COMMAND ... [--flags]
 
 Train and use language models. RUN is the folder of a run created by `nplm train` or `nplm import`.
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if plugins.raised(error) or name in _TRAINING:  # unexpected, so the traceback is shown
+        if plugins.raised(error) or name in _TRAINING:  # show the traceback of an unexpected exception
             raise
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Registry of the `nplm` commands: the core commands, followed by the commands of the packages in nplm_jax.apps."""
+"""Registers the `nplm` commands: the core commands, followed by those of the packages in nplm_jax.apps."""
 
 import functools
 import importlib
@@ -53,8 +53,8 @@ CORE = {
 def all_commands() -> Mapping[str, Command]:
     """Returns the commands by name, in the order of `nplm --help`.
 
-    An app declares its commands in the `__init__.py` of its package as COMMANDS. This dictionary maps the name of each
-    command to a pair: the name of its module in the package, and its summary.
+    An app declares its commands as COMMANDS in the `__init__.py` of its package. This dictionary maps the name of each
+    command to a pair: the name of its module in the package, and a one-line summary.
     """
     found = dict(CORE)
     for app, commands in declared('COMMANDS').items():
@@ -63,7 +63,7 @@ def all_commands() -> Mapping[str, Command]:
 
 
 def declared(name: str) -> dict[str, Any]:
-    """Maps the package of each app to the value of `name` in its `__init__.py`; skips empty values."""
+    """Maps the package of each app to the value of `name` in its `__init__.py`. Skips apps without a value."""
     folders = importlib.import_module(_APPS).__path__
     packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
     values = {package: getattr(importlib.import_module(package), name, None) for package in packages}

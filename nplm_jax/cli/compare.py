@@ -41,7 +41,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # column headers by key of the scores
+_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # the column header for each key of the scores
 
 
 def define(parser: Parser) -> None:
@@ -84,7 +84,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _advise(runs: Sequence[Run]) -> str:
-    """Returns advice on comparing runs with different tokens; '' if all runs have the same tokens."""
+    """Returns advice on comparing runs with different tokens, or '' if all runs have the same tokens."""
     if not run_table.differ_in_tokens(runs):
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
@@ -111,8 +111,8 @@ def score_text(
     Returns:
         The scores and the key by which the runs are compared. The scores map each name, and `mixture`, to the
         perplexity of all words, the bits per byte of the text (None if words are unknown or changed), and the share of
-        words outside the vocabulary. The key is `perplexity`, `bits_per_byte`, or empty if the runs cannot be compared.
-        In this case, a message on stderr gives the reason.
+        words outside the vocabulary. The key is `perplexity` or `bits_per_byte`. If the runs cannot be compared, the
+        key is '', and a message on stderr gives the reason.
     """
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]
@@ -122,7 +122,7 @@ def score_text(
     require(same or not flags.weights, '--weights', flags.weights, f'cannot be used ({difference})')
     if not same:
         print(f'{difference}; the perplexities of the text are not comparable', file=sys.stderr)
-    num_bytes = sum(len(line.encode()) for line in lines)  # independent of the tokens
+    num_bytes = sum(len(line.encode()) for line in lines)  # does not depend on the tokens
     readers = loaded[:1] if same else loaded  # with the same vocabulary, all runs read the text as the same words
     joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
     words = [models.read_lines(texts, flags.tokens) for models, texts in zip(readers, joined)] * (

@@ -1,4 +1,4 @@
-"""Functions that end a process with a one-line message and an exit code. This module does not import JAX."""
+"""Ends processes with a one-line message and an exit code. This module does not import JAX."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from absl import flags
 
 from nplm_jax.cli.launch_flags import DISTRIBUTED
 
-_decided: list[int] = []  # the exit code, set when a process only waits for the others to exit
+_decided: list[int] = []  # the exit code, which is set once a process only waits for the others to exit
 
 
 def decide(code: int) -> None:
-    """Sets the final exit code of this process; later failures do not change it."""
+    """Sets the final exit code of this process. Later failures do not change the code."""
     _decided.append(code)
 
 
@@ -24,7 +24,7 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
     Args:
         code: The exit code.
         message: The message, without line breaks.
-        collective: Whether all processes of a --distributed run exit at this point. Otherwise, this process skips JAX's
+        collective: Whether all processes of a --distributed run exit at this point. If False, this process skips JAX's
             exit handlers, because they would wait for the other processes.
     """
     if _decided:
@@ -33,7 +33,7 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
     if not collective and flags.FLAGS.is_parsed() and DISTRIBUTED.value:
         flush = threading.Thread(target=_flush_stdout, daemon=True)
         flush.start()
-        flush.join(5)  # stdout may be closed
+        flush.join(5)  # with a time limit, because flushing may block if nothing reads stdout
         os._exit(code)
     decide(code)
     sys.exit(code)

@@ -30,7 +30,7 @@ from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 _WORDS, _TOKENS = 50, 100  # default lengths
-_TOKENS_PER_WORD = 32  # limits the number of tokens even if words are counted, because a text may contain no whitespace
+_TOKENS_PER_WORD = 32  # also limits the tokens if words are counted, because a text may contain no whitespace
 
 
 def define(parser: Parser) -> None:

@@ -40,7 +40,7 @@ def main(flags: argparse.Namespace) -> None:
         catalog.check_files(run.folder)
         is_plugin = plugins.is_path(run.values['corpus.tokens'])
         known = (vocabulary_files.load_words if is_plugin else vocabulary_files.load)(words)
-        is_counted = any(known.counts)  # an ARPA file has no counts, and its words may be in any order
+        is_counted = any(known.counts)  # False for an ARPA file, which has no counts and may list words in any order
         info['vocabulary'] = {
             'size': len(known),
             'rare_share': known.counts[0] / sum(known.counts) if is_counted else None,

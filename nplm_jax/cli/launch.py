@@ -1,4 +1,4 @@
-"""Entry point of `launch.py`, `nplm train` and `nplm sweep`, with one-line messages for expected failures.
+"""The entry point of `launch.py`, `nplm train` and `nplm sweep`. Reports expected failures in one line.
 
 This module does not import JAX, so --help and flag errors are fast.
 """
@@ -29,7 +29,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
 
     Args:
         argv: The program name and the arguments of the command line.
-        command: The command line that resumes the run; by default, the name of Python followed by `argv`.
+        command: The command line that resumes the run. The default is the name of Python, followed by `argv`.
         program: The Python arguments that start the processes of a job.
     """
     prepare_streams()
@@ -40,7 +40,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         with scheduler.use(SCHEDULER.value if flags.FLAGS.is_parsed() else None):
             launched.run(command, program)
         if DISTRIBUTED.value and launched.is_primary():
-            exits.decide(0)  # the results are written, so losing a process during exit is not a failure
+            exits.decide(0)  # the results are written, so the loss of another process during exit is no failure
     except BadInput as error:
         exit_with(2, str(error))
     except BrokenPipeError:
@@ -54,16 +54,16 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
             raise
         if launched.is_lost_process(error):
             exit_with_loss(first_line(error)[:200], command)
-        exit_with(1, traceback.format_exc().rstrip())  # not collective: the other processes detect the loss
+        exit_with(1, traceback.format_exc().rstrip())  # not collective, because the other processes detect it
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the flags for absl.app; if a flag is invalid, prints a one-line message and exits with code 2."""
+    """Parses the flags for absl.app. If a flag is invalid, prints a one-line message and exits with code 2."""
     find_modules_here()
     try:
         return launch_flags.parse(argv)
     except (BadInput, flags.Error) as error:
-        exit_with(2, str(explain(error)), collective=True)  # before JAX has started, in every process
+        exit_with(2, str(explain(error)), collective=True)  # every process fails here, before JAX has started
 
 
 if __name__ == '__main__':

@@ -47,7 +47,7 @@ HEARTBEAT = flags.DEFINE_integer(
 
 
 class Extension(Protocol):
-    """An extension of `launch.py` that an app provides. It defines and checks flags, and may replace the single run.
+    """An extension of `launch.py` that an app provides. It adds flags, and may do other work than a single run.
 
     Attributes:
         flags: The module that defines the flags.
@@ -57,12 +57,12 @@ class Extension(Protocol):
 
     @property
     def needs_no_distributed(self) -> tuple[str, ...]:
-        """The multi-process flags that the extension accepts without --distributed."""
+        """The flags of multi-process runs that the extension also accepts without --distributed."""
         ...
 
     @property
     def suffix(self) -> str:
-        """The suffix that the flags add to the default name of the run folder; may be empty."""
+        """The suffix that the flags add to the default name of the run folder, or ''."""
         ...
 
     @property
@@ -72,15 +72,15 @@ class Extension(Protocol):
 
     @property
     def all_cores(self) -> bool:
-        """Whether this process should use all cores."""
+        """Whether this process should make each CPU core a JAX device. See `process.set_up_process`."""
         ...
 
     def name_config(self, argv: list[str]) -> list[str]:
-        """Returns the command line, with --config added if a flag of the extension names the config instead."""
+        """Returns the command line. If a flag of the extension names the config, adds the corresponding --config."""
         ...
 
     def take_words(self, words: list[str]) -> bool:
-        """Assigns positional arguments to a flag of the extension; returns whether the extension accepts them."""
+        """Assigns positional arguments to a flag of the extension. Returns whether the extension accepts them."""
         ...
 
     def check(self) -> None:
@@ -88,24 +88,24 @@ class Extension(Protocol):
         ...
 
     def run(self, launch: object) -> None:
-        """Runs the work that the flags request; `launch` is a `launched.Launch`."""
+        """Does the work that the flags request. `launch` is a `launched.Launch`."""
         ...
 
 
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
-    """Returns the extensions that apps declare as LAUNCH = 'MODULE:NAME'."""
+    """Returns the extensions that apps declare as `LAUNCH = 'MODULE:NAME'` in their `__init__.py`."""
     return tuple(pkgutil.resolve_name(f'{app}.{path}') for app, path in commands.declared('LAUNCH').items())
 
 
 def parse(argv: list[str]) -> list[str]:
-    """Parses the flags of a command line, and returns the command line with the path of the config.
+    """Parses the flags of a command line. Returns the command line with the path of the config in --config.
 
     Raises:
         BadInput: A flag or a config key is invalid.
         flags.Error: A flag is invalid.
     """
-    flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
+    flags.FLAGS.set_gnu_getopt(True)  # flags may follow positional arguments
     try:
         argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
     except UnicodeDecodeError as error:

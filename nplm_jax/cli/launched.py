@@ -64,7 +64,7 @@ class Launch:
 
     @property
     def scheduler_flags(self) -> list[str]:
-        """The flag that connects the processes of a job to the cluster of this process; may be empty."""
+        """The flag that connects the processes of a job to the cluster of this process, or () without a cluster."""
         return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
 
 
@@ -75,7 +75,7 @@ def set_up(command: str, program: Sequence[str]) -> Launch:
         command: The command line, for the message on how to resume.
         program: The Python arguments that start the processes of a job.
     """
-    raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
+    raise_on_sigterm()  # after the imports, in which an exception may be converted to an ImportError
     process.set_up_process(all_cores=any(extension.all_cores for extension in extensions()))
     if DISTRIBUTED.value:
         on_loss = functools.partial(exit_with_loss, 'it ended or stopped responding', command)
@@ -124,7 +124,7 @@ def run_one(launch: Launch) -> None:
 
 @contextlib.contextmanager
 def resumable(launch: Launch) -> Iterator[None]:
-    """If the run's folder cannot be written or read, ends the process with a message on how to resume."""
+    """Ends the process with a message on how to resume if the run's folder cannot be written or read in the block."""
     try:
         yield
     except OSError as error:

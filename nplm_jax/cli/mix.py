@@ -85,7 +85,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
-    """Writes the mixture as one back-off model. Prints its size and, if weights were learned, its perplexity."""
+    """Writes the mixture as a single back-off model. Prints its size and, if weights were learned, its perplexity."""
     require(bool(flags.output), '--output', '', 'must name the ARPA file to write')
     path = expand('--output', flags.output)
 

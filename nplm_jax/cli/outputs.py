@@ -19,7 +19,7 @@ def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str
     Args:
         key: The flag that names the path.
         flags: The flags, including `overwrite`.
-        path: The file or folder; by default the value of --output if it is a file.
+        path: The file or folder. The default is the value of --output if it is a file.
     """
     found = expand(key, path or flags.output)
     is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
@@ -33,7 +33,7 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
         key: The flag that names the path.
         path: The file or folder. If it is missing, its parent folder must exist.
         is_folder: Whether the path is a folder.
-        compresses: Whether the command compresses a file whose name ends in a suffix such as `.gz`.
+        compresses: Whether the command compresses files by their suffix, such as `.gz`.
     """
     found = expand(key, path)
     is_plain = is_folder or compresses or found.suffix.lower() not in COMPRESSED
@@ -54,7 +54,7 @@ def print_or_write(flags: argparse.Namespace, text: str) -> None:
 
 
 def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
-    """Prints a table, or the results as JSON with --json; also writes the results and their provenance to --output."""
+    """Prints a table or, with --json, the results as JSON. Writes the results and their provenance to --output."""
     from nplm_jax.reporting import provenance
 
     results = {**results, 'command': command, **provenance.provenance()}

@@ -1,4 +1,4 @@
-"""Argument parser of the commands. This module does not import JAX, so --help is fast."""
+"""Defines the argument parser of the commands. This module does not import JAX, so --help is fast."""
 
 import argparse
 import math
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line with exit code 2.
 
     Attributes:
-        passes_on: Whether the arguments after the first are parsed elsewhere; `parse_args` then returns only `typed`.
+        passes_on: Whether other code parses the arguments after the first. If True, `parse_args` returns only `typed`.
     """
 
     def __init__(self, command: str, description: str | None) -> None:
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self._output: argparse.Action | None = None
         self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, list[str]]] = []
-        self._writers: list[str] = []  # flags that name or request output files
+        self._writers: list[str] = []  # the flags with which --overwrite can be used
         self.register('type', float, finite_number)
         self.register('type', int, integer)
 
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         """Adds positional run folders, which `parse_args` stores in `runs`.
 
         Args:
-            at_most: The maximum number of runs; None for any number.
+            at_most: The maximum number of runs, or None for any number.
             loads: Whether the command loads the models, which may need plug-ins.
         """
         self._max_runs = at_most
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
             self.add_plugins()
 
     def add_plugins(self) -> None:
-        """Adds --plugins; `parse_args` allows plug-ins from the modules that the flag names."""
+        """Adds --plugins. `parse_args` then allows plug-ins from the modules that the flag names."""
         what = 'modules that may be imported for the plug-ins of the runs, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE[,MODULE]', default='', help=f'{what}; default: none')
 
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         """Adds the flags of commands that load finished runs.
 
         Args:
-            mixed: Whether several runs are mixed.
+            mixed: Whether the command mixes several runs, and thus needs flags for the mixture.
         """
         self.add_runs(None if mixed else 1)
         if mixed:
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action='store_true', help=help)
 
     def add_owned(self, owner: str, *names: str, **options: Any) -> None:
-        """Adds a flag that requires the flag `owner`; `options` are passed to `add_argument`."""
+        """Adds a flag that requires the flag `owner`. `options` are passed to `add_argument`."""
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_context(self, unit: str = 'item') -> None:
-        """Adds --context, the words before each item in a table; the help text calls an item `unit`."""
+        """Adds --context, which gives the words before each item. The help text calls an item `unit`."""
         context = (
             f'text that precedes each {unit} and is not scored; may be empty; default: <p> if the corpus of the runs '
             'has paragraph marks, as in `nplm score`'
@@ -125,7 +125,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument('--context', metavar='TEXT', help=context)
 
     def add_columns(self) -> None:
-        """Adds --item, --zone and --word, the columns of a table (--table) with one row per word."""
+        """Adds --item, --zone and --word, which name the columns of a table (--table) with one row per word."""
         items = (
             'column that identifies the items, or several columns that together identify them, such as item,condition'
         )
@@ -160,7 +160,8 @@ class Parser(argparse.ArgumentParser):
             help: The help text.
             metavar: The name of the value in --help.
             required: Whether the flag is required.
-            may_be_folder: Whether the output may be a folder; the command then calls `require_writable`.
+            may_be_folder: Whether the output may be a folder. If True, `parse_args` does not check it, and the command
+                calls `require_writable`.
         """
         options: dict[str, Any] = {'metavar': metavar, 'required': required, 'default': ''}
         self._output = self.add_argument('-o', '--output', help=help, **options)
@@ -168,12 +169,12 @@ class Parser(argparse.ArgumentParser):
         self.add_overwrite('output')
 
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
-        """Adds the flags for results, --output (with its help text) and --json; see `print_results`."""
+        """Adds --output, with the given help text, and --json. See `print_results`."""
         self.add_output(help)
         self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parses flags and positional arguments in any order; `typed` contains the command and all of its arguments.
+        """Parses flags and positional arguments in any order. `typed` contains the command and all of its arguments.
 
         Raises:
             BadInput: No run is given, or a flag is given without the flag that it requires.
@@ -197,7 +198,7 @@ class Parser(argparse.ArgumentParser):
                 self._refuse(mistyped)
             flags.runs = positional
             require(bool(flags.runs), 'RUN', '', f'must be the folder of a run, as in: {self.prog} RUN')
-        if isinstance(figure := getattr(flags, 'figure', ''), str):  # in experiments, --figure takes no value
+        if isinstance(figure := getattr(flags, 'figure', ''), str):  # in experiments, --figure is a switch
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
                 require_new('--figure', flags, figure)
@@ -214,7 +215,7 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the process because of unrecognized arguments; the message suggests the nearest flag and --help."""
+        """Ends the process because of unrecognized arguments. The message suggests the nearest flag and --help."""
         name = re.split(r'[=\s]', words[0].lstrip('-'))[0]
         known = [flag.removeprefix('--') for flag in self._option_string_actions if flag.startswith('--')]
         advice = f'{self.prog} --help lists the flags{did_you_mean(name, known, prefix="--")}'
@@ -226,14 +227,14 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Converts the value of a flag; called by argparse. Raises BadInput if the type rejects the text."""
+        """Converts the value of a flag. Raises BadInput if its type rejects the text. Called by argparse."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             raise BadInput(_key(action), error.message, value=arg_string) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raises BadInput if a value is not among the choices of a flag; called by argparse."""
+        """Raises BadInput if a value is not among the choices of a flag. Called by argparse."""
         if action.choices is not None:
             require_one_of(_key(action), value, action.choices)
 
@@ -244,7 +245,7 @@ def _key(action: argparse.Action) -> str:
 
 
 def finite_number(text: str) -> float:
-    """Parses a finite number; raises ArgumentTypeError if the text is not a finite number."""
+    """Parses a finite number. Raises ArgumentTypeError for any other text."""
     try:
         number = float(text)
     except ValueError:
@@ -255,7 +256,7 @@ def finite_number(text: str) -> float:
 
 
 def integer(text: str) -> int:
-    """Parses a 32-bit integer; raises ArgumentTypeError if the text is not a 32-bit integer."""
+    """Parses a 32-bit integer. Raises ArgumentTypeError for any other text."""
     try:
         number = int(text)
     except ValueError:

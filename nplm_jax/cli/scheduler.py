@@ -1,4 +1,4 @@
-"""Implementation of --scheduler, which runs large computations on a cluster. This module does not import JAX."""
+"""Implements --scheduler, which runs large computations on a cluster. This module does not import JAX."""
 
 import contextlib
 import pkgutil
@@ -13,10 +13,10 @@ from nplm_jax.utils.errors import BadInput
 def use(address: str | None) -> Iterator[None]:
     """Runs large computations within the block on the workers of a scheduler.
 
-    An app declares its cluster class as CLUSTER = 'MODULE:CLASS'. The class is instantiated with the address.
+    An app declares a cluster class as `CLUSTER = 'MODULE:CLASS'`. The class is instantiated with the address.
 
     Args:
-        address: `tcp://HOST:PORT`; empty or None for this machine.
+        address: The address of the scheduler, `tcp://HOST:PORT`. '' and None stand for this machine.
 
     Raises:
         BadInput: The scheduler does not respond, or no app declares a cluster class.

@@ -102,10 +102,10 @@ def main(flags: argparse.Namespace) -> None:
     if is_sota_lm or is_query:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
-    check_models(flags.runs)  # before waiting for stdin
+    check_models(flags.runs)  # report errors before waiting for stdin
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
-        if is_sota_lm:  # the conventional symbol for unknown words becomes <rare>
+        if is_sota_lm:  # replaces the symbol for unknown words in that format with <rare>
             texts = list(map(mark_rare, texts))
         models = load_models(flags.runs, flags.weights)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
@@ -143,10 +143,10 @@ def main(flags: argparse.Namespace) -> None:
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[str], list[list[str]], Sequence[Line]]:
-    """Scores the lines of a text, and returns the lines with their words and scores.
+    """Scores the lines of a text. Returns the lines, their words and their scores.
 
-    The returned lines lack the spaces that `unspaced_scripts.join` removes. Words that are read as <rare> are listed on
-    stderr.
+    In the returned lines, the spaces that `unspaced_scripts.join` removes are missing. Words that are read as <rare>
+    are listed on stderr.
 
     Args:
         models: The models, whose mixture scores the text.
@@ -200,7 +200,7 @@ def format_line(words: Iterable[str], ids: list[int], lengths: list[int], log10_
 
 
 def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summary: bool) -> None:
-    """Prints the output of KenLM's query: float32 numbers in their shortest form, and float32 sums.
+    """Prints the output of KenLM's query. Numbers and sums are float32, and printed with as few digits as possible.
 
     Args:
         words: The words of each line and its end mark.
@@ -247,7 +247,7 @@ def summarize(
         texts: The lines of the text.
         words: The tokens of each line.
         lines: The scores of the lines.
-        end: The text of a line end if line ends are scored, otherwise ''.
+        end: The text that ends each line if line ends are scored. Otherwise, ''.
         with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
@@ -278,7 +278,7 @@ def summarize(
 
 
 def read_stdin() -> str:
-    """Returns the text on stdin; raises BadInput if the text is too large, is not valid UTF-8, or contains no words."""
+    """Returns the text on stdin. Raises BadInput if it is too large, is not valid UTF-8, or contains no words."""
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise BadInput('stdin', f'must not exceed {_MAX_BYTES // 2**20} MiB; split the text at newlines')

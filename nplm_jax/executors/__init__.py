@@ -1,1 +1,1 @@
-"""Executors for host-side parallel work: local processes, and jobs on a shared file system."""
+"""Runs host-side work in parallel, in local processes or as jobs on a shared file system."""

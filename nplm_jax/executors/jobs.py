@@ -40,19 +40,20 @@ class Job:
     """
 
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], workers: Workers) -> None:
-        """Resumes the job in a folder if the job has the same identity. Otherwise, empties the folder.
+        """Resumes the job in a folder if its recorded identity is the same. Otherwise, empties the folder.
 
         Args:
             folder: A folder that no other job uses and that all workers can access under the same path.
-            identity: Everything that determines the results, such as file digests and task sizes.
-            workers: The executor.
+            identity: JSON-serializable values that determine the results, such as file digests and task sizes.
+            workers: The executor that runs the tasks.
 
         Raises:
             BadInput: The folder is not writable, a worker cannot access the folder, or a worker runs another version of
                 this package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
-        # Local jobs do not fsync their files. The files are therefore valid only until the next reboot.
+        # Local jobs do not flush their files to the disk. A crash may damage the files, so they are not used after a
+        # reboot.
         start = '' if workers.are_remote else _start_of_machine()
         self._identity = json.dumps({'package': _package_digest(), 'start': start, **identity})
         with _using(folder):
@@ -75,13 +76,13 @@ class Job:
             stage: The name of the stage, used for its folder and its progress bar.
             function: A function that runs a task and writes its results into the given folder. It must have no other
                 side effects, because it may run twice for the same task.
-            tasks: The tasks to send to the workers, made of paths and numbers.
+            tasks: The tasks to send to the workers. Each task consists of paths and numbers.
 
         Returns:
             The result folder of each task.
 
         Raises:
-            BadInput: A folder cannot be written, or the workers are lost.
+            BadInput: A folder cannot be written, or the connection to the workers is lost.
         """
         folders = [self.folder / stage / f'{number:06}' for number in range(len(tasks))]
         missing = [(task, folder) for task, folder in zip(tasks, folders) if not folder.exists()]
@@ -94,7 +95,7 @@ class Job:
         return folders
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies a function to items on the workers and yields the results in order. Data is exchanged through files.
+        """Applies a function to items on the workers. Items and results are exchanged through files in the folder.
 
         Args:
             function: A module-level function, or a `functools.partial` of one.
@@ -102,7 +103,8 @@ class Job:
                 folder already contains them.
 
         Returns:
-            The results, which may be JSON-serializable values, arrays or sets. Sets are returned as sorted lists.
+            The results in the order of the items. They may be JSON-serializable values, arrays or sets. Sets are
+            returned as sorted lists.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
@@ -136,7 +138,7 @@ class Job:
 
 
 def _check_worker(folder: pathlib.Path, digest: str) -> None:
-    """Raises BadInput unless this worker finds the same job in the folder and has the same package versions."""
+    """Raises BadInput unless this worker sees the same job in the folder and has the same package versions."""
     with _using(folder):
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:

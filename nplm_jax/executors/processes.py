@@ -1,4 +1,4 @@
-"""Functions for local processes: an ordered parallel map, unused ports and the number of processors."""
+"""Applies functions in parallel in local processes. Also finds unused ports and counts processors."""
 
 import collections
 import concurrent.futures
@@ -19,16 +19,16 @@ from nplm_jax.utils.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
-_function: Callable[[Any], Any]  # the function of this helper process
+_function: Callable[[Any], Any]  # the function that this helper process applies to items
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
-    """Applies a function to items in parallel and keeps their order. Reads ahead at most two items per process.
+    """Applies a function to items in parallel. Reads at most two items per process in advance.
 
     Args:
         function: A module-level function, or a `functools.partial` of one. It is pickled once per process.
         items: The items. Items and results are pickled.
-        num_processes: The number of processes. If it is less than 2, this process does all the work.
+        num_processes: The number of helper processes. If it is less than 2, the calling process does all the work.
 
     Yields:
         The results in the order of the items.
@@ -41,7 +41,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         yield from map(function, items)
         return
     _end_tracker_at_exit()
-    # Forking a process with JAX threads may deadlock.
+    # Spawn instead of forking: the child of a process with JAX threads may wait for locks that these threads held.
     spawn = multiprocessing.get_context('spawn')
     pool = concurrent.futures.ProcessPoolExecutor(num_processes, spawn, _set_up, (function,))
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
@@ -61,7 +61,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @functools.cache
 def _end_tracker_at_exit() -> None:
-    """Stops multiprocessing's resource tracker when this process exits; the tracker might otherwise outlive it."""
+    """Stops multiprocessing's resource tracker when this process exits. Otherwise, the tracker might outlive it."""
     util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources
 
 
@@ -73,7 +73,10 @@ def _end_tracker() -> None:
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Hides the caller's `__main__` from new processes, which would otherwise rerun a script that has no guard."""
+    """Hides the caller's `__main__` from new processes.
+
+    Otherwise, they would rerun a script that has no `if __name__ == '__main__'` guard.
+    """
     script = sys.modules['__main__']
     sys.modules['__main__'] = types.ModuleType('__main__')
     try:
@@ -83,7 +86,7 @@ def _without_script() -> Iterator[None]:
 
 
 def _set_up(function: Callable[[Any], Any]) -> None:
-    """Initializes a helper process: it exits when its parent exits, and leaves Ctrl-C to the parent."""
+    """Initializes a helper process, which ignores Ctrl-C and exits when its parent process exits."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)

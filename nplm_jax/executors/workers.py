@@ -1,7 +1,6 @@
-"""Selection of an executor: local processes, or the cluster that is specified on the command line.
+"""Selects the executor: local processes, or the cluster that is specified on the command line.
 
-Results do not depend on the executor, so the executor is not part of a run's config. Code that needs an executor calls
-`active`.
+Results do not depend on the executor, so it is not part of a run's config. Code that needs an executor calls `active`.
 """
 
 import contextlib
@@ -20,11 +19,11 @@ class Workers(Protocol):
 
     @property
     def are_remote(self) -> bool:
-        """Whether the workers share only files with this process. If so, tasks must take and return paths."""
+        """Whether the workers share only files with this process. If True, tasks must take and return paths."""
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies `function` to `items` and yields the results in order; see `processes.map_in_processes`."""
+        """Applies `function` to `items` and yields the results in order. See `processes.map_in_processes`."""
         ...
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
@@ -52,7 +51,7 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns one process per processor, up to MAX_PROCESSES, for a large computation, and otherwise a single one."""
+    """Returns local processes: for a large computation, one per processor, up to MAX_PROCESSES; otherwise, one."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 

@@ -1,4 +1,4 @@
-"""Writes model cards of finished runs as Markdown with metadata for Hugging Face."""
+"""Writes the model cards of finished runs: Markdown files that begin with metadata for Hugging Face."""
 
 import json
 import shlex
@@ -62,7 +62,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
 
 
 def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
-    """Returns the metadata as YAML; the values are written as JSON, which is a subset of YAML."""
+    """Returns the metadata of a model card as YAML. Writes the values as JSON, which is a subset of YAML."""
     values: dict[str, Any] = {
         'library_name': 'nplm-jax',
         'pipeline_tag': 'text-generation',
@@ -85,7 +85,7 @@ def _unit(run: Run) -> str:
 
 
 def _data(run: Run) -> str:
-    """Describes the training text."""
+    """Describes the training text in a section of the card."""
     if run.imported:
         return 'The model was imported from an ARPA file. ARPA files do not name the training text.'
     corpus, counts = run.settings.corpus, (run.results or {}).get('words', {})
@@ -95,7 +95,7 @@ def _data(run: Run) -> str:
 
 
 def _denominators(results: Mapping[str, Any]) -> str:
-    """Describes the units over which perplexities are averaged, and the treatment of unknown words."""
+    """States over which units the perplexities are averaged, and how unknown words are scored."""
     test = results.get('sizes', {}).get('test', {})
     sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
     text = f'The test text has {sizes}; the total log-probability is the same for all units.' if sizes else ''

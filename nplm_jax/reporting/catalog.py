@@ -25,9 +25,9 @@ from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import ANY_KEY, Schema, matches_schema, read_bytes, read_json, sha256
 
 RUNS = 'runs'  # default parent folder of runs
-# The files of a run folder.
+# The names of the files in a run folder.
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
-MINUTES = 'minutes.json'  # the choice made by `--minutes`
+MINUTES = 'minutes.json'  # the network that `--minutes` chose
 RESULTS, METRICS = 'results.json', 'metrics.jsonl'
 SPELLING = 'spelling'  # the run of a spelling model, inside the run folder
 SPLITS = ('train', 'valid', 'test')
@@ -59,7 +59,7 @@ class Run:
         folder: The folder.
         record: The content of config.json.
         values: The values of the config, by flattened key.
-        results: The content of results.json; None for an unfinished run.
+        results: The content of results.json. None for an unfinished run.
     """
 
     folder: pathlib.Path
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def date(self) -> str:
-        """The modification time of the results, metrics or config, whichever is found first, in local time."""
+        """The modification time, in local time, of the first file that exists: the results, metrics or config."""
         files = (file for name in (RESULTS, METRICS, CONFIG) if (file := self.folder / name).exists())
         try:
             return datetime.datetime.fromtimestamp(next(files).stat().st_mtime).strftime('%Y-%m-%d %H:%M')
@@ -96,23 +96,23 @@ class Run:
             return 'unknown'
 
     def perplexity(self, split: str) -> float | None:
-        """Returns the recorded perplexity of a split: None if it is not recorded, infinity if the record is null."""
+        """Returns the recorded perplexity of a split. Returns None if there is no record, and infinity for a null."""
         if self.results is None or self.imported:
             return None
         return null_to_inf(self.results['perplexity'][split])
 
     @property
     def bits_per_byte(self) -> float | None:
-        """The recorded bits per byte of the test text; None if not recorded, as for texts with unknown words."""
+        """The recorded bits per byte of the test text. None if not recorded, as for texts with unknown words."""
         bits = (self.results or {}).get('bits_per_byte', {})
         return null_to_inf(bits['test']) if 'test' in bits else None
 
     @property
     def text(self) -> str:
-        """An identifier of the evaluated words, vocabulary and splits; comparable runs have the same identifier.
+        """An identifier of the evaluated words, vocabulary and splits. Comparable runs have the same identifier.
 
-        The value is the digest in corpus.json (or else the path of the run) and the number of words in each sample.
-        The number of evaluated tokens is added if it differs from corpus.json by over 0.1%: lines lack `<text>`.
+        The value joins the digest in corpus.json (or the path of the run) and the number of words in each sample. The
+        number of scored words is added if it differs by over 0.1% from corpus.json: runs by lines skip `<text>`.
         """
         results = self.results or {}
         sample, counts = results.get('sample', {}).get('words', 'all words'), (self._corpus, results)
@@ -135,19 +135,19 @@ class Run:
 
     @functools.cached_property
     def _corpus(self) -> dict[str, Any]:
-        """The content of corpus.json; empty if the file is missing or damaged."""
+        """The content of corpus.json. Empty if the file is missing or damaged."""
         record = _read_or_empty(self.folder / CORPUS)
         return record if matches_schema(record, {'words': {ANY_KEY: (int,)}}) else {}
 
 
 def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path of a run or a packed model; a bare name is looked up in `runs/`."""
+    """Returns the path of a run or a packed model. A name without a folder is also looked up in `runs/`."""
     path = expand('RUN', folder)
     return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the folder of a run; see `find_run`. A packed model is unpacked into the cache.
+    """Returns the folder of a run. Unpacks a packed model into the cache. For names, see `find_run`.
 
     Raises:
         BadInput: A packed model is unreadable or damaged.
@@ -157,7 +157,7 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def split_names(value: str) -> list[str]:
-    """Splits comma-separated runs; if names contain commas, prefers the longest name of an existing run.
+    """Splits comma-separated runs. If names contain commas, prefers the longest name of an existing run.
 
     Args:
         value: The runs, in the form that `expand_run` accepts.
@@ -189,7 +189,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
 
 
 def exists(run: str) -> bool:
-    """Returns whether the path of a run exists; False for invalid paths."""
+    """Returns whether the path of a run exists. Returns False for invalid paths."""
     try:
         return expand_run(run).exists()
     except BadInput:
@@ -202,13 +202,13 @@ def is_finished(folder: pathlib.Path) -> bool:
 
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the results of a finished run; None if they are missing or incomplete."""
+    """Returns the results of a finished run, or None if they are missing or incomplete."""
     results = _read_or_empty(folder / RESULTS)
     return results if is_complete(results) else None
 
 
 def _read_or_empty(file: pathlib.Path) -> dict[str, Any]:
-    """Returns the content of a JSON file; empty if the file is missing or damaged."""
+    """Returns the content of a JSON file. Returns an empty dictionary if the file is missing or damaged."""
     try:
         return read_json(file)
     except BadInput:
@@ -218,8 +218,8 @@ def _read_or_empty(file: pathlib.Path) -> dict[str, Any]:
 def digest(folder: pathlib.Path) -> str:
     """Returns a SHA-256 digest of the files that describe a finished run: config, text, vocabulary and results.
 
-    Moving or renaming the folder does not change the digest, nor does editing keys of config.json that its own digest
-    does not cover, such as the path of a text. Training again changes it, because results.json contains times.
+    Moving the folder does not change the digest. Training again does, because results.json contains times. The path of
+    a text and similar keys of config.json are not covered.
 
     Raises:
         BadInput: A file cannot be read.
@@ -234,7 +234,7 @@ def digest(folder: pathlib.Path) -> str:
 def write_config(folder: pathlib.Path, settings: Settings) -> None:
     """Writes config.json, which marks a folder as a run, with digests of the files required to read the model.
 
-    These files must already exist. Checkpoints and arrays of count-based models have their own digests.
+    These files must already exist. Checkpoints and the arrays of count-based models contain their own digests.
     """
     names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *config_lib.user_files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}

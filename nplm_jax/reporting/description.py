@@ -1,4 +1,4 @@
-"""One-line descriptions of models. This module does not import JAX, which keeps commands that list runs fast."""
+"""Describes models in one line. This module does not import JAX, which keeps commands that list runs fast."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ _SHAPE = {
     'h': None,
     'layers': 1,
     'direct': False,
-}  # keys to show, and the value of each key that is omitted
+}  # the keys to show, each with the value that is not shown
 
 
 def describe_model(values: Mapping[str, Any]) -> str:
-    """Returns the family and the size of a model, such as `lstm m=200 h=200`; for plug-ins, includes all keys.
+    """Returns the family and the size of a model, such as `lstm m=200 h=200`. For plug-ins, shows all keys.
 
     Args:
         values: The values of the run's config, by flattened key.

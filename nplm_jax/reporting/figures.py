@@ -23,7 +23,7 @@ Point: TypeAlias = tuple[Mapping[str, Any], float]  # the overridden values of a
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # maximum number of panels in a row
-_MAX_LABEL = 20  # maximum number of characters of horizontal tick labels
+_MAX_LABEL = 20  # maximum characters of a tick label; labels with more in total are rotated
 _MIN_RATIO = 10.0  # minimum ratio of the largest to the smallest value of a parameter for a logarithmic axis
 _ONE_DECADE = 10.0  # logarithmic axes with a smaller ratio have round tick labels instead of 1, 2, 5 x 10^k
 
@@ -34,7 +34,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     Args:
         folder: The run folder, which contains metrics.jsonl.
         title: The title of the figure.
-        paper_valid: The validation perplexity in the paper; 0 for none.
+        paper_valid: The validation perplexity in the paper, or 0 if the paper gives none.
 
     Returns:
         The path of the figure, learning_curve.png.
@@ -64,10 +64,10 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     Args:
         points: For each point, the overridden values by flattened key, and the validation perplexity.
         path: The PNG file to write.
-        comparable: Whether all points were evaluated on the same words; if not, no point is marked.
+        comparable: Whether all points were evaluated on the same words. If False, no point is marked as the best.
 
     Returns:
-        The path. If no key varies, no file is written and the result is None.
+        The path of the file. If no key varies, no file is written and None is returned.
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)
 
@@ -145,7 +145,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
     """Draws the importances of the parameters of a search as a bar chart.
 
     Args:
-        importances: The importance of each parameter, in descending order; the importances sum to one.
+        importances: The importance of each parameter, in descending order. The importances sum to one.
         path: The PNG file to write.
 
     Returns:
@@ -163,7 +163,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
 def _draw_panel(
     axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
 ) -> None:
-    """Draws the perplexities over the evenly spaced values of a key; marks the best point if `comparable` is True."""
+    """Draws the perplexities over the values of a key, spaced evenly. Marks the best point if `comparable`."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
     same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for overrides, valid in points:

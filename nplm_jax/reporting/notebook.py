@@ -1,4 +1,4 @@
-"""Live learning curves in notebooks."""
+"""Shows learning curves in notebooks and updates them during training."""
 
 import pathlib
 import sys
@@ -24,7 +24,7 @@ class Reporter(reporting.Reporter):
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         super().__init__(folder, name)
         self._title = name or folder.name
-        self._display: Any = None  # IPython's handle for updates of the figure
+        self._display: Any = None  # IPython's handle, used to update the figure
         self._drawn = -_MIN_SECONDS
 
     def close(self) -> None:

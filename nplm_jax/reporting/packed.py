@@ -1,9 +1,9 @@
-"""Packed models: zip files with everything needed to use the model of a finished run.
+"""Reads and writes packed models: zip files with everything needed to use the model of a finished run.
 
-Members are JSON, text and arrays (safetensors), stored without compression or dates and sorted by name. Packing is
-therefore reproducible: the same run always gives the same bytes. The zip comment contains the format and the SHA-256
-of all preceding bytes. A packed model is unpacked only once, into an ordinary run folder in the cache. The path of this
-folder contains the digest.
+The members of the zip file are JSON, text and arrays in safetensors format. They are sorted by name and stored without
+compression or dates, so packing the same run always produces the same bytes. The zip comment contains the format
+version and the SHA-256 of all preceding bytes. A packed model is unpacked only once, into an ordinary run folder in the
+cache. The path of this folder contains the SHA-256.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
         files: The files to pack, by member name.
 
     Raises:
-        OSError: Writing failed; an existing file at `path` is unchanged.
+        OSError: Writing failed. An existing file at `path` is then unchanged.
     """
     with open_atomically(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED) as archive:
@@ -62,12 +62,12 @@ def is_packed(path: pathlib.Path) -> bool:
     try:
         with open_regular(str(path), path) as file:
             return _find_comment(file) is not None
-    except BadInput:  # unreadable; reported by the next reader
+    except BadInput:  # an unreadable file, which the function that reads it next reports
         return False
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Unpacks a model into the cache unless it is already there; returns the folder, which is named after the file.
+    """Unpacks a model into the cache unless it is already there. Returns the folder, which is named after the file.
 
     Raises:
         BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.
@@ -87,7 +87,7 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check(path: pathlib.Path, file: IO[bytes]) -> str:
-    """Returns the digest of a packed model; raises BadInput if the checksum or the format is wrong."""
+    """Returns the digest of a packed model. Raises BadInput if the checksum or the format is wrong."""
     match = _find_comment(file)
     if not match:
         raise BadInput('RUN', 'is not a model written by nplm pack, or is truncated', value=str(path))
@@ -99,7 +99,7 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
 
 
 def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
-    """Matches the format and the digest at the end of a packed model; returns None for other files."""
+    """Matches the zip comment of a packed model, which gives its format and digest. Returns None for other files."""
     comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
@@ -107,7 +107,7 @@ def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
 
 
 def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Raises BadInput if a member is unexpected, or if the members are larger than the file, which has `size` bytes."""
+    """Raises BadInput if a member is unexpected, or if all members together exceed `size`, the size of the file."""
     names = set()
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
@@ -136,6 +136,6 @@ def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
 
 
 def _digest(file: IO[bytes]) -> str:
-    """Returns the SHA-256 of a file, excluding the digest at its end."""
+    """Returns the SHA-256 of a packed model, excluding the digest at the end of the file."""
     file.flush()
     return hashlib.sha256(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[:-_DIGITS]).hexdigest()

@@ -18,7 +18,7 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def provenance() -> dict[str, Any]:
-    """Returns the commit, the versions and the device of this process, keyed as in `results.json`."""
+    """Returns the commit, the package versions and the device of this process, under the keys of `results.json`."""
     return {
         'commit': _commit(),
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
@@ -27,7 +27,7 @@ def provenance() -> dict[str, Any]:
 
 
 def of_model(name: str, folder: str) -> dict[str, Any]:
-    """Returns the name, path and digest of a finished run or ARPA file, and the commits and versions of the run."""
+    """Returns the name, path and digest of a finished run or ARPA file. For a run, adds its commits and versions."""
     path = catalog.expand_run(folder)
     recorded = catalog.finished(path) or {}
     origin: dict[str, Any] = {key: recorded[key] for key in ('commit', 'versions', 'origins') if key in recorded}
@@ -38,8 +38,8 @@ def of_model(name: str, folder: str) -> dict[str, Any]:
 def _commit() -> str:
     """Returns the commit of the repository that tracks this file, or 'unknown' if there is none.
 
-    The commit ends in -dirty if tracked files are modified. Changes to documentation and to results of studies are
-    ignored, because the runs of a study write results while the code stays the same.
+    The commit ends in -dirty if tracked files are modified. Changes to documentation and to the results of studies are
+    ignored: the runs of a study write results, but these do not affect later runs.
     """
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def _commit() -> str:
 
 
 def peak_memory() -> int:
-    """Returns the peak resident memory of this process (bytes)."""
+    """Returns the peak resident memory of this process, in bytes."""
     unit = 1 if sys.platform == 'darwin' else 1024  # macOS reports bytes, Linux KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

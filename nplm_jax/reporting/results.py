@@ -1,4 +1,4 @@
-"""Formats results.json as a table with notes. This module does not import JAX."""
+"""Formats the content of results.json as a table, followed by notes. This module does not import JAX."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MIXTURES = (
 
 
 def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSettings | None = None) -> str:
-    """Returns the table of perplexities, followed by the notes that apply to the run."""
+    """Returns the table of perplexities, followed by the notes that apply to the run. See `notes`."""
     return '\n'.join([perplexity_table(results, paper), *notes(results, corpus)])
 
 
@@ -26,7 +26,8 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 
     Args:
         results: The content of results.json.
-        paper: The section `paper.*` of the config, which provides the last row unless the section is empty.
+        paper: The section `paper.*` of the config, which contains the paper's perplexities. They form the last row,
+            unless the section is empty.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -40,8 +41,8 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
     """Returns the notes to print below the table of a run.
 
-    Notes cover out-of-vocabulary words, sampling, calibration, values per word, character and byte, mixtures, and words
-    of probability zero.
+    The notes cover the following topics, if they apply: out-of-vocabulary words, sampling, calibration, the results per
+    word, character and byte, mixtures, and words of probability zero.
 
     Args:
         results: The content of results.json.
@@ -77,7 +78,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
 
 
 def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
-    """Returns a note with the values per word, character and byte of a split; no note if the values are infinite.
+    """Returns a note with the results of a split per word, character and byte. Returns [] if they are infinite.
 
     The perplexities in the table are per token, including boundary tokens and subwords.
     """

@@ -1,4 +1,4 @@
-"""Reports training progress in metrics.jsonl, TensorBoard events and a progress bar, and suggests next commands.
+"""Reports training progress in metrics.jsonl, TensorBoard events and a progress bar. Suggests next commands.
 
 Dims: S updates per chunk.
 """
@@ -34,10 +34,11 @@ _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  
 
 
 class Reporter(reporter.Reporter):
-    """A reporter that writes metrics.jsonl and TensorBoard events and shows progress; see `training.reporter.Reporter`.
+    """A `training.reporter.Reporter` that writes metrics.jsonl and TensorBoard events and shows a progress bar.
 
-    A resumed run drops the lines after its checkpoint, so each update is reported only once. The first training
-    perplexity covers the updates since the checkpoint. Events are rewritten from the remaining lines.
+    When a run is resumed, the lines of metrics.jsonl after its checkpoint are deleted, so each update is reported only
+    once. The TensorBoard events are rewritten from the remaining lines. The first training perplexity after resuming
+    covers only the updates since the checkpoint.
     """
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
@@ -45,18 +46,18 @@ class Reporter(reporter.Reporter):
 
         Args:
             folder: The run folder.
-            name: The label of the output if several runs are trained at once; may be empty.
+            name: The label of the output, which distinguishes runs that are trained together. Empty for a single run.
         """
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
-        self._nll: list[np.ndarray] = []  # losses since the last line
+        self._nll: list[np.ndarray] = []  # losses since the last line of metrics.jsonl
         self._sum_nll, self._num_nll = 0.0, 0  # losses since the last validation
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
     ) -> None:
-        """Opens the files and the progress bar; see `training.reporter.Reporter`."""
+        """Opens the files and the progress bar. See `training.reporter.Reporter`."""
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
         self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
         was_started = self._path.exists()
@@ -82,8 +83,8 @@ class Reporter(reporter.Reporter):
         """Updates the progress bar, and writes a line of metrics.jsonl every `train.log_every` updates.
 
         Args:
-            progress: The progress after a chunk.
-            nll_S: The mean NLL of each batch, nats per word.
+            progress: The progress after a chunk of updates.
+            nll_S: The mean NLL of each batch in the chunk, in nats per word.
         """
         self._nll.append(nll_S)
         self._sum_nll, self._num_nll = self._sum_nll + float(nll_S.sum(dtype=np.float64)), self._num_nll + nll_S.size
@@ -98,9 +99,9 @@ class Reporter(reporter.Reporter):
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """Writes and shows the validation perplexity, and shows the training perplexity since the last validation.
+        """Writes and shows the validation perplexity. Also shows the training perplexity since the last validation.
 
-        The training perplexity is omitted if the run was resumed since then.
+        If the run was resumed after the last validation, the training perplexity is omitted.
         """
         valid, train = nll_to_perplexity(progress.valid_nll), ''
         if self._num_nll == progress.step - self._validated:
@@ -120,7 +121,7 @@ class Reporter(reporter.Reporter):
         write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Shows the validation perplexity before and after a post-processing step; see `training.reporter`."""
+        """Shows the validation perplexity before and after a post-processing step. See `training.reporter`."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
         changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
         write(f'{self._label}{changed}')
@@ -157,7 +158,8 @@ class Reporter(reporter.Reporter):
 def _replace_events(folder: pathlib.Path) -> RecordWriter:
     """Deletes the event files of a folder and opens a new one.
 
-    The events are written by RecordWriter, because the thread of tensorboardX's SummaryWriter dies if the disk is full.
+    The events are written by RecordWriter instead of tensorboardX's SummaryWriter, whose thread dies if the disk is
+    full.
     """
     folder.mkdir(exist_ok=True)
     for old in folder.glob('events.*'):
@@ -169,16 +171,16 @@ def _replace_events(folder: pathlib.Path) -> RecordWriter:
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads a metrics.jsonl file, and ignores an incomplete last line, which a killed process may leave behind.
+    """Reads a metrics.jsonl file. Ignores an incomplete last line, which a killed process may leave behind.
 
     Args:
         path: The file.
 
     Returns:
-        A dictionary per line; an empty list if the file does not exist.
+        One dictionary per line. If the file does not exist, the list is empty.
 
     Raises:
-        BadInput: A line is damaged; the message names the line.
+        BadInput: A line is damaged. The message gives the number of the line.
     """
     if not path.exists():
         return []
@@ -193,7 +195,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
-    """Returns the path of a finished run's figure, and suggested commands that use its model.
+    """Returns the text printed after training: the path of the run's figure, and commands that use its model.
 
     Args:
         folder: The folder of the run.

@@ -1,4 +1,4 @@
-"""Tables and figures that compare several runs, for `nplm runs` and `nplm compare`."""
+"""Compares several runs in tables and figures, for `nplm runs` and `nplm compare`."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ _LEGEND = f'{BEST} marks the best of the comparable runs'
 
 
 def check_finished(folders: Sequence[str]) -> None:
-    """Raises BadInput unless all given runs are finished; the message lists existing finished runs."""
+    """Raises BadInput unless all given runs are finished. The message lists existing finished runs."""
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
@@ -25,7 +25,10 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns a unique name for each run: the folder's name, or the path if this name is `mixture` or not unique."""
+    """Returns a unique name for each run: the name of its folder.
+
+    If this name is not unique, or is `mixture`, the path of the folder is used instead.
+    """
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
@@ -33,7 +36,7 @@ def run_names(folders: Sequence[str]) -> list[str]:
 
 
 def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
-    """Reads runs; returns the readable runs, and an error message for each damaged run."""
+    """Reads runs. Returns the readable runs, and an error message for each damaged run."""
     runs, damaged = [], []
     for folder in folders:
         try:
@@ -61,10 +64,12 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the index of the row with the lowest finite number in each group that has at least two numbers.
+    """Returns the indices of the best rows: in each group with at least two numbers, the row with the lowest.
+
+    Numbers that are not finite are ignored.
 
     Args:
-        columns: The number in each row; None if missing.
+        columns: The number in each row, or None if it is missing.
         groups: The group of each row.
     """
     best = set()
@@ -89,7 +94,7 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs, in which BEST marks the best of the comparable runs, and a legend.
+    """Returns a Markdown table of runs and a legend. BEST marks the best of the runs that are comparable.
 
     If the tokens of the runs differ, the table has columns for the perplexity per word and the bits per byte of the
     test text.
@@ -98,7 +103,7 @@ def make(
         runs: The runs.
         names: The name of each run.
         columns: Additional columns with one number per run, by header.
-        marked: The header of the additional column in which the best run is marked; empty for none.
+        marked: The header of the additional column in which the best run is marked. Empty to mark none.
     """
     groups = [run.text for run in runs]
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
@@ -139,7 +144,7 @@ def draw(
     Args:
         runs: The runs, with their recorded perplexities.
         names: The name of each run.
-        scores: The scores of the runs and their mixture on a text, by name; empty without a text.
+        scores: The scores of the runs and of their mixture on a text, by name. Empty if no text was scored.
         path: The PNG file to write.
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)

@@ -13,7 +13,7 @@ _ROOT = pathlib.Path(__file__).parents[2]  # parent folder of the package
 
 
 def python_command() -> str:
-    """Returns `python` if the shell finds this interpreter under that name, otherwise the interpreter's path."""
+    """Returns `python` if the shell finds this interpreter under that name. Otherwise, returns its path."""
     on_path = shutil.which('python')
     folder = os.path.dirname(sys.executable)
     # Two environments may link to the same interpreter, so the folders must be equal too.
@@ -37,7 +37,7 @@ def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def hide_passwords(command: str) -> str:
-    """Removes passwords in URLs from a command line, and hides the value of --storage unless it is a URL.
+    """Removes passwords from the URLs in a command line. Hides the value of --storage unless it is a URL.
 
     Examples:
         >>> hide_passwords('launch.py --storage=postgresql+psycopg://me:secret@host/trials')
@@ -67,14 +67,14 @@ _URL = re.compile(r"""
 
 
 def _hide(url: str) -> str:
-    """Removes the password from a database URL; returns `HIDDEN` for any other text, which may be a password."""
+    """Removes the password from a database URL. Returns `HIDDEN` for any other text, because it may be a password."""
     if not (match := _URL.fullmatch(url)):
         return 'HIDDEN'
     return _PASSWORD_OPTION.sub('', f'{match["scheme"]}{match["user"] or ""}{match["at"] or ""}{match["rest"]}')
 
 
 def find_modules_here() -> None:
-    """Appends the working folder to the import path. Only commands call this function."""
+    """Appends the working folder to the import path. Called only by commands, not when the package is imported."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
 

@@ -21,7 +21,7 @@ COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#00
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
     r"""Serializes values to JSON, and converts infinite numbers and NaN to null.
 
-    Unpaired surrogates, which represent undecodable bytes of file names, become escapes such as `\udce9`.
+    Unpaired surrogates are escaped, as in `\udce9`. Python uses them for bytes of file names that cannot be decoded.
 
     Args:
         values: The object to serialize.
@@ -41,7 +41,7 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
 
 def null_to_inf(value: float | None) -> float:
-    """Converts a perplexity from JSON, in which null stands for infinity, to a float."""
+    """Converts a perplexity read from JSON to a float. None, which JSON writes as null, becomes infinity."""
     return math.inf if value is None else float(value)
 
 

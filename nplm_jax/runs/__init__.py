@@ -1,1 +1,1 @@
-"""Runs single experiments; loads, packs and imports runs, and scores text with finished runs."""
+"""Trains and evaluates single runs. Loads, packs and imports runs, and scores text with finished runs."""

@@ -1,4 +1,4 @@
-"""Implements --config: loads config files, reports errors in one line, and formats the resolved config.
+"""Implements the flag --config: loads config files, reports errors in one line, and formats the resolved config.
 
 This module does not import JAX.
 """
@@ -37,9 +37,9 @@ def load_config(file: str) -> ConfigDict:
     """Loads a config that you can modify and pass to `train`.
 
     Args:
-        file: The value of `--config`: the name of a config in this package or the path of a config file, optionally
-            followed by a colon and a preset. Examples are `brown:mlp9` and `my_config.py:large`. The path
-            `configs/brown.py` also selects `brown` if there is no such file.
+        file: The value of `--config`: the name of a config in this package or the path of a config file. A colon and
+            the name of a preset may follow. Examples are `brown:mlp9` and `my_config.py:large`. If the file
+            `configs/brown.py` does not exist, this path also selects the config `brown` in this package.
 
     Returns:
         The config, with defaults for keys that the file does not set. Setting an unknown key raises an error.
@@ -66,13 +66,13 @@ def load_config(file: str) -> ConfigDict:
 
 
 def _is_of_config(error: AttributeError) -> bool:
-    """Returns whether a ConfigDict raised the error because of an unknown key."""
+    """Returns whether the error was raised by a ConfigDict because a key is unknown."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals['__name__']).startswith('ml_collections.')
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
-    """Returns `get_config`; raises BadInput if it requires a preset and `file` names none, or vice versa."""
+    """Returns `get_config`. Raises BadInput if it requires a preset but `file` names none, or vice versa."""
     require(callable(get_config), '--config', file, 'must define get_config()')
     _, colon, row = file.partition(':')
     problem = 'this config has no presets; omit the colon and the preset' if colon else 'must end in :PRESET'
@@ -175,7 +175,7 @@ def _config_files(argv: Sequence[str]) -> list[str]:
 
 
 def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
-    """Returns the error for a flag that names a component. The message shows how to select it with `--config`."""
+    """Returns an error for a flag that names a component. Its message shows how to select it with `--config`."""
     path, _, row = file.partition(':')
     words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
     made = f'{path}:{",".join([*words, name])}'
@@ -183,7 +183,7 @@ def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
 
 
 def _describe(parser: Any) -> str:
-    """Describes the values that a parser accepts. Returns '' if it accepts any string."""
+    """Describes the values that a flag parser accepts. Returns '' if the parser accepts any string."""
     if isinstance(parser, flags.BooleanParser):
         return 'true or false'
     if isinstance(parser, flags.EnumParser):
@@ -195,7 +195,7 @@ def _describe(parser: Any) -> str:
 
 
 def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, shown: str = '') -> None:
-    """Raises BadInput unless a config has the key. The error names the flag and begins with `shown`, if given."""
+    """Raises BadInput if a config lacks `key`. The error names `flag`, and its message begins with `shown` if given."""
     if key not in flatten(config):
         problem = unknown_key(key, config_lib.from_config(config)).problem
         raise BadInput(flag, f'{shown}: {problem}' if shown else problem)
@@ -205,7 +205,7 @@ def explain(error: BaseException) -> BadInput:
     """Converts an error about flags or the config file to BadInput with a one-line message.
 
     Args:
-        error: BadInput or an error of Absl, possibly caused by BadInput.
+        error: BadInput, or an error of Absl. BadInput may be the cause of the Absl error.
     """
     cause: BaseException | None = error
     while cause:
@@ -223,11 +223,13 @@ def explain(error: BaseException) -> BadInput:
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config with one line per key: value, default (if different), allowed values and meaning.
+    """Formats a resolved config, with one line per key.
+
+    Each line consists of the key, its value, its default if the value differs, its allowed values and its meaning.
 
     Args:
         config: The config.
-        points: The overrides of each point of a sweep.
+        points: The overridden values of each sweep point, by flattened key. One line is added per point.
     """
     lines = []
     for key in list_keys(config_lib.from_config(config)):

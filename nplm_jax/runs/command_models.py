@@ -50,7 +50,7 @@ class LoadedModels:
         vocabulary: The vocabulary of all runs.
         models: The models of the runs.
         mixture: The mixture of the models, or the model itself if there is only one.
-        line_start: The context of the first word of a line.
+        line_start: The context in which the first word of a line is predicted.
     """
 
     names: Sequence[str]
@@ -61,7 +61,7 @@ class LoadedModels:
     line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
-        """Returns the models with their names; if there are several models, the mixture comes first."""
+        """Returns pairs of a name and a model. If there are several models, their mixture comes first."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 
@@ -85,7 +85,7 @@ class LoadedModels:
         return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
-        """Returns the models. Raises BadInput with the key `flag` unless all of them are back-off models."""
+        """Returns the models. Raises BadInput, naming `flag`, if any of them is not a back-off model."""
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
@@ -100,7 +100,7 @@ class LoadedModels:
         return models
 
     def word_features(self) -> list[tuple[str, np.ndarray]]:
-        """Returns the name and the word features C (float32, V x M) of each network."""
+        """Returns the name of each network and its word features C (float32, V x M). Skips other models."""
         networks = [(name, m) for name, m in zip(self.names, self.models) if isinstance(m, NeuralLanguageModel)]
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
@@ -119,11 +119,11 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Tokenizes several texts at once, which is faster than one at a time; skips `unspaced_scripts.join`."""
+        """Tokenizes several texts at once, which is faster than calling `tokenize` for each. Does not call `join`."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
-        """Returns the words of each text. Warns on stderr about unknown words and missing whitespace."""
+        """Returns the words of each text. Warns on stderr about unknown words and missing spaces."""
         lines = self.tokenize_lines(texts, kind)
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
@@ -140,7 +140,7 @@ class LoadedModels:
         return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a prompt and lists unknown words on stderr; raises BadInput if all words are unknown."""
+        """Returns the words of a prompt. Lists unknown words on stderr. Raises BadInput if all words are unknown."""
         require(is_unicode(text), '--prompt', text, 'must be valid UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
@@ -204,7 +204,7 @@ class LoadedModels:
             print(warning, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs, line by line if any run reads lines.
+        """Reads the corpus of these runs. Divides the corpus into lines if any of the runs reads it line by line.
 
         Raises:
             BadInput: The runs have different corpora, or the text has changed.
@@ -225,22 +225,22 @@ class LoadedModels:
         return estimation.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
-        """Returns the mixture with a spelling model for unknown words; raises BadInput if no run has such a model."""
+        """Returns the mixture, extended by a spelling model. Raises BadInput if no run has a spelling model."""
         refuse_arpa(folders, '--open')
         spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the ids of a prompt and its context, int32. See `generation.encode_prompt`."""
+        """Returns the int32 ids of a prompt, preceded by its context. See `generation.encode_prompt`."""
         return generation.encode_prompt(words, self.vocabulary)
 
 
 def load_models(folders: Sequence[str], weights: str = '', finished: bool = True) -> LoadedModels:
-    """Loads the models of runs.
+    """Loads the models of one or several runs, which must share a vocabulary.
 
     Args:
         folders: The folders of the runs, packed models, or ARPA files.
-        weights: The mixture weights, or '' for equal weights; see `read_weights`.
+        weights: The value of --weights. '' stands for equal weights. See `read_weights`.
         finished: Whether the runs must be finished. If False, runs with a checkpoint are also accepted.
 
     Raises:
@@ -262,7 +262,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
 
 
 def check_models(folders: Sequence[str], finished: bool = True) -> None:
-    """Raises BadInput if a model is given twice or, if `finished`, is not a finished run, packed model or ARPA file."""
+    """Raises BadInput if a model is given twice. If `finished`, also raises it for unfinished runs."""
     if finished:
         check_finished([folder for folder in folders if not _is_arpa(folder)])
     places = [catalog.expand_run(folder).resolve() for folder in folders]
@@ -271,12 +271,7 @@ def check_models(folders: Sequence[str], finished: bool = True) -> None:
 
 
 def refuse_arpa(folders: Sequence[str], key: str) -> None:
-    """Raises BadInput if one of the models is an ARPA file.
-
-    Args:
-        folders: The models.
-        key: The flag that requires run folders.
-    """
+    """Raises BadInput, naming the flag `key`, if one of `folders` is an ARPA file."""
     for folder in filter(_is_arpa, folders):
         raise BadInput(key, f'requires a run; import the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
@@ -295,6 +290,6 @@ def _load(folder: str, finished: bool) -> LoadedModel:
 
 
 def _import_advice(folder: str) -> str:
-    """Returns advice on importing a model from another toolkit with the vocabulary and `corpus.*` of a run."""
+    """Returns advice on importing an ARPA model with the vocabulary and the `corpus.*` settings of a run."""
     command = f'nplm import FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
     return f'`{command}` imports an ARPA model with the vocabulary and corpus.* of {folder}'

@@ -36,7 +36,7 @@ def _check_lines(settings: Settings) -> None:
 
 
 def _check_network(settings: Settings) -> None:
-    """Raises BadInput if the batch size, a teacher or the optimizer is incompatible with the network."""
+    """Raises BadInput if the network does not support the batch size, a teacher or the optimizer."""
     body, output, rule = settings.model, settings.output, settings.optimizer
     check_scorer(body, output)
     batch_size, bptt_length = settings.train.batch_size, body.layout.bptt_length

@@ -1,4 +1,4 @@
-"""Estimates count-based models from settings."""
+"""Estimates the count-based models described by settings."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import require
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
-    """Returns whether a run reads its corpus line by line. Resolves `corpus.context=auto`."""
+    """Returns whether a run reads its corpus line by line. Decides this for `corpus.context=auto`."""
     context = settings.corpus.context
     if context != 'auto':
         return context == 'line'

@@ -1,4 +1,4 @@
-"""Final evaluation of a model: perplexity with and without a trigram mixture, and predicted words."""
+"""Evaluates a trained model: its perplexity, alone and mixed with a trigram, and examples of predicted words."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from nplm_jax.ngram import interpolated
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.progress import progress_bar
 
-_MAX_WORDS = 100  # maximum number of test words for a table of predicted words
+_MAX_WORDS = 100  # test sets with more words get no table of predicted words
 _NUM_PREDICTED = 3  # predicted words shown per context
 
 ALL_WORDS = EvalSettings(train_words=0, words=0)
@@ -38,18 +38,18 @@ def measure(
     trigram: Callable[[], Trigram] | None = None,
     known: mixture.Scores | None = None,
 ) -> dict[str, Any]:
-    """Computes the perplexity of a model on the three splits, exactly or on samples. Prints progress.
+    """Computes the perplexity of a model on the training, validation and test splits. Shows a progress bar.
 
     Args:
         model: Any language model.
         data: The corpus.
-        settings: The number of words to score in each split.
+        settings: The number of words to score in each split. By default, all words are scored.
         trigram: A function that returns the trigram to mix with the model, or None for no mixture. The function is
             ignored if splits are sampled.
         known: The scores of words that were already scored during training.
 
     Returns:
-        The values for results.json.
+        The entries of results.json that describe the evaluation, by key.
     """
     num_words = {'valid': settings.words, 'test': settings.words, 'train': settings.train_words}
     totals = {name: min(num_words[name], len(span)) or len(span) for name, span in data.splits.items()}
@@ -87,7 +87,7 @@ def measure(
 
 
 def _per_unit(scores: Mapping[str, Score], data: Dataset, oov: Mapping[str, float]) -> dict[str, Any]:
-    """Returns the results of `per_unit` for the validation and test texts, by unit and split.
+    """Returns the results of `per_unit` for the validation and test texts, keyed by split and unit.
 
     Texts with out-of-vocabulary words are skipped, because P(<rare>) is not the probability of the actual word.
     """
@@ -127,11 +127,11 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
 
 
 def predictions_table(model: LanguageModel, data: Dataset) -> str:
-    """Formats the predictions for the last word of each paragraph in a small test set; '' if the set is large."""
+    """Formats a table of the predictions for the last word of each test paragraph. Returns '' for a large test set."""
     if len(data.test) > _MAX_WORDS:
         return ''
     words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)
-    paragraphs: list[list[int]] = [[]]  # positions
+    paragraphs: list[list[int]] = [[]]  # the positions of the words in each paragraph
     for t in range(data.test.start, data.test.stop):
         if words[tokens_T[t]] in BOUNDARY_TOKENS:
             paragraphs.append([])

@@ -21,7 +21,7 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Checks a config, including the combination of components, and returns the config as immutable settings.
+    """Converts a config to immutable settings, after checking its values and whether its components are compatible.
 
     Args:
         config: A ConfigDict, such as one from `configs/`, or its values as nested dictionaries. Settings are returned

@@ -32,8 +32,8 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     Args:
         path: The ARPA file.
         folder: The folder of the new run.
-        vocabulary_of: The folder of the run that provides the vocabulary and the `corpus.*` settings; '' to use the
-            vocabulary of the file.
+        vocabulary_of: The folder of the run that provides the vocabulary and the `corpus.*` settings. If '', the
+            vocabulary of the file is used.
         command: The command line to record in results.json.
 
     Raises:
@@ -68,7 +68,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
 
 
 def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Vocabulary, BackoffModel]:
-    """Reads an ARPA file as a run with the file's vocabulary; returns its settings, vocabulary and model.
+    """Reads an ARPA file as if it were a run, with the vocabulary of the file. Returns settings, vocabulary and model.
 
     Args:
         path: The file.
@@ -100,7 +100,7 @@ def write_run(
     command: str,
     files: Sequence[pathlib.Path],
 ) -> None:
-    """Writes a run folder; writes results.json last, because this file marks the run as finished.
+    """Writes a run folder. results.json is written last, because this file marks the run as finished.
 
     Args:
         folder: The folder, which is created if it does not exist.

@@ -124,9 +124,9 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
 def load_network(
     folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary, before_validation: bool = False
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
-    """Returns the network of a run with its best parameters, and the progress recorded in its checkpoint.
+    """Loads the network of a run with its best parameters, and the training progress recorded in its checkpoint.
 
-    The progress has the fields of `milestones.Progress`; the progress is None for a packed model. For errors, see
+    The progress is a dictionary with the fields of `milestones.Progress`, or None for a packed model. For errors, see
     `load`.
 
     Args:
@@ -159,7 +159,7 @@ def load_network(
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:
     """Reads the parameters of a packed model. Raises BadInput unless they have the shapes and dtypes of `example`."""
-    from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (half a second)
+    from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (importing flax takes half a second)
 
     arrays, expected = archives.read(path)[0], flatten_dict(dict(example), sep='.')
     for name in sorted(arrays.keys() | expected.keys()):
@@ -184,7 +184,7 @@ def example_parameters(
 
 
 def _check_memory(folder: pathlib.Path, params: Params) -> None:
-    """Raises BadInput if parameters of the given shapes exceed the memory of this machine.
+    """Raises BadInput if parameters with the shapes of `params` would exceed the memory of this machine.
 
     Checkpoints compress zeros, so a small folder may contain parameters of any size.
     """
@@ -196,7 +196,7 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
+    """Loads the corpus of a run, or the corpus described by settings. See `corpora.load`.
 
     The corpus is either a single stream or divided into lines, depending on `corpus.context`.
 

@@ -16,7 +16,8 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
     """Returns one weight per run (float64, 1 x M); the weights sum to one.
 
     Args:
-        text: The value of --weights: numbers, or the path of a file written by `nplm mix`; '' for equal weights.
+        text: The value of --weights: comma-separated numbers, or the path of a file written by `nplm mix`. '' stands
+            for equal weights.
         folders: The folders of the runs.
 
     Raises:
@@ -34,7 +35,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
 
 
 def _read_file(text: str, folders: Sequence[str]) -> list[float]:
-    """Reads the weights of the runs from a file written by `nplm mix`, which identifies runs by their digests."""
+    """Reads the weights of runs from a file written by `nplm mix`. The file identifies runs by their digests."""
     models = read_json(expand('--weights', text)).get('models')
     try:
         learned = {str(model['digest']): float(model['weight']) for model in models or ()}
@@ -43,7 +44,7 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
         learned = {}
     require(bool(learned), '--weights', text, 'must be a file written by `nplm mix --output=FILE`')
     paths = map(catalog.expand_run, folders)
-    digests = [catalog.digest(path) if path.is_dir() else '' for path in paths]  # '' for an ARPA file
+    digests = [catalog.digest(path) if path.is_dir() else '' for path in paths]  # an ARPA file has no digest
     for folder, digest in zip(folders, digests):
         known = f'contains no weight for the run {folder}, only for {names}'
         require(digest in learned, '--weights', text, known)

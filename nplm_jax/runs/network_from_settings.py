@@ -18,7 +18,7 @@ from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.runs import precision_choice
 from nplm_jax.utils.errors import require
 
-# The values that `resolve_auto` replaces when a run starts, by key.
+# The automatic value of each key. `resolve_auto` replaces these values when a run starts.
 AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}
 
 

@@ -16,14 +16,14 @@ from nplm_jax.utils.io import write_atomically
 
 
 def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    """Returns the parameters of a network, or the arrays of a count-based model, by name."""
+    """Returns the arrays of a model by name: the parameters of a network, or the tables of a count-based model."""
     if isinstance(model, NeuralLanguageModel):
         return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
     return storage.flatten(model)[1]
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of a finished run to include in its packed model, by member name.
+    """Selects the files of a finished run to include in its packed model. Returns their paths by archive member name.
 
     Args:
         folder: The folder of the run.

@@ -24,21 +24,21 @@ _S = 2
 
 
 def validate(network: Network, extras: Any) -> None:
-    """Checks the return values of the body and the output layer if either is a plug-in.
+    """Checks what the members of the body and of the output layer return. Components of this package are skipped.
 
     Args:
         network: The network.
         extras: The result of `OutputLayer.make_extras`.
 
     Raises:
-        BadInput: A member fails, or returns names, shapes or dtypes that violate its contract.
+        BadInput: A member raises an error, or its result has other names, shapes or dtypes than its contract requires.
     """
     if is_path(network.body.name) or is_path(network.output.name):
         check_output(network, check_body(network), extras)
 
 
 class _Contract(NamedTuple):
-    """A plug-in whose members are checked.
+    """A plug-in and the config key that names it, used to check its members.
 
     Attributes:
         key: The config key that names the plug-in.
@@ -49,12 +49,12 @@ class _Contract(NamedTuple):
     plugin: Body | OutputLayer
 
     def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Returns the shapes of a function's result; raises BadInput with the member's name if the function fails."""
+        """Returns the shapes of the function's result. If the function fails, raises BadInput, naming `member`."""
         with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
             return jax.eval_shape(function, *args)
 
     def require(self, member: str, found: Any, expected: Any, what: str = '') -> None:
-        """Raises BadInput unless a member returned a tree with the expected shapes."""
+        """Raises BadInput unless the result of a member, described by `found`, equals `expected`."""
         is_same = jax.tree.flatten(found) == jax.tree.flatten(expected)
         problem = f'{type(self.plugin).__name__}.{member} must return {what}{expected}, but returned {found}'
         require(is_same, self.key, self.plugin.name, problem)
@@ -118,5 +118,11 @@ def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
 
 
 def _describe(tree: Any, dtype: str = '', rows: int | None = None) -> Any:
-    """Describes the shapes of a tree, such as `float32[2, 5]`; `dtype` and `rows` replace the actual values."""
+    """Replaces each array of a tree with its dtype and shape as text, such as `float32[2, 5]`.
+
+    Args:
+        tree: A tree of arrays.
+        dtype: The dtype to show instead of the actual dtypes, or ''.
+        rows: The number of rows to show instead of the actual numbers, or None.
+    """
     return jax.tree.map(lambda x: f'{dtype or x.dtype}{[*x.shape] if rows is None else [rows, *x.shape[1:]]}', tree)

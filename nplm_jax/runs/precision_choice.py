@@ -11,13 +11,13 @@ import numpy as np
 from nplm_jax.nn import Precision, default_platform, product_precision
 
 _PRECISIONS: tuple[Precision, ...] = ('float32', 'bfloat16')
-MARGIN = 1.3  # minimum speedup from bfloat16; on CPUs, the speedup is either lower or between 2 and 4
+MARGIN = 1.3  # minimum speedup for choosing bfloat16; on CPUs, the speedup is either below this or between 2 and 4
 ROUNDS = 7
-SHAPE = 256, 128, 4096  # examples, inputs and words of an output layer whose product takes a few milliseconds
+SHAPE = 256, 128, 4096  # batch size, inputs and words of an output layer that takes a few milliseconds
 
 
 def native_precision(platform: str | None = None) -> Precision:
-    """Returns the precision that `auto` selects on a platform; None stands for `default_platform`.
+    """Returns the precision that `auto` selects on a platform. None stands for `default_platform`.
 
     The precision is bfloat16 on accelerators. On a CPU, the precision is the result of `measure`.
     """
@@ -43,7 +43,7 @@ def measure(clock: Callable[[], float] = time.process_time) -> Precision:
 
 
 def _product(precision: str) -> Callable[[], jax.Array]:
-    """Returns a compiled function that multiplies two matrices of the given precision and accumulates in float32."""
+    """Returns a compiled function that multiplies two matrices of the given precision. It accumulates in float32."""
     S, D, V = SHAPE
     device = jax.local_devices(backend='cpu')[0]
     factors = [jax.device_put(np.ones(shape, jnp.dtype(precision)), device) for shape in ((S, D), (D, V))]

@@ -21,7 +21,7 @@ _MAX_AVERAGED = (
 def make_program(
     settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
 ) -> Program:
-    """Returns the program of a run, which is the same for runs that differ only in their seed and `Rule.traced`."""
+    """Returns the program of a run. Runs that differ only in the seed and in `Rule.traced` have the same program."""
     total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
     return Program(
         network=network,
@@ -37,7 +37,9 @@ def make_program(
 
 
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
-    """Returns the parameters whose rows are divided across devices, with their padding values; see `MeshSharding`.
+    """Returns the names and padding values of the parameters whose rows are divided across devices.
+
+    See `MeshSharding`.
 
     C is excluded, even with weight tying, because every device reads arbitrary rows of C.
     """
@@ -46,10 +48,11 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
 
 
 def updates_rows(settings: Settings) -> bool:
-    """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
+    """Returns whether an update with a sparse loss changes only the rows of the tables that the loss reads.
 
-    Within a chunk of updates, weight decay and the running average shrink the factors of `DeferredScaling`. If the
-    factors might underflow, updates are dense.
+    This requires an optimizer with `Rule.updates_rows`. Weight decay and the running average are then applied through
+    the factors of `DeferredScaling`, which shrink with each update of a chunk. If the factors might underflow, every
+    update changes all rows.
     """
     rule, train = settings.optimizer, settings.train
     smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
@@ -58,7 +61,7 @@ def updates_rows(settings: Settings) -> bool:
 
 
 def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Returns the schedule of a run; raises BadInput if the batch, the warm-up or the number of epochs is too large."""
+    """Returns the schedule of a run. Raises BadInput if the batch, the warm-up or the number of epochs is too large."""
     batch_size = settings.train.batch_size
     allowed = f'must not exceed {len(train):,}, the number of training words (corpus.train below 1 is a fraction)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)

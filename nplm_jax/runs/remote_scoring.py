@@ -2,7 +2,8 @@
 
 A text is divided into chunks of a fixed number of words. Each task reads the file of a chunk, which includes the
 context before the chunk, and writes the results for each line. Each worker process loads the model once, from the
-folders of its runs. The files stay in the cache, in the folder `scores`, until the results have been read.
+folders of its runs. The files of chunks and results are in the folder `scores` of the cache, and are deleted after the
+results have been read.
 
 Dims: T words of a stream, B contexts, N words of a context.
 """
@@ -71,7 +72,7 @@ class Source(NamedTuple):
 
 
 def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-    """Computes `function(model, *lists)` for independent lines. A RemoteModel computes it on the workers.
+    """Applies a function to a model and independent lines. If the model is a RemoteModel, the workers do this.
 
     Args:
         model: Any language model.
@@ -96,10 +97,16 @@ class RemoteModel(LanguageModel):
     """
 
     def __init__(self, model: LanguageModel, source: Callable[[], Source]) -> None:
-        """Wraps a model. `source` is called lazily and returns the information that workers need to load the model."""
+        """Wraps a model.
+
+        Args:
+            model: The model.
+            source: A function that returns the information that workers need to load the model. It is called on first
+                use.
+        """
         self.n, self._model, self._source = model.n, model, functools.cache(source)
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
-        for name in ('prefill', 'predict', 'advance', 'read'):  # in this process, as `next_word`
+        for name in ('prefill', 'predict', 'advance', 'read'):  # computed in this process, like `next_word`
             setattr(self, name, getattr(model, name))
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -144,7 +151,7 @@ class RemoteModel(LanguageModel):
 
     @contextlib.contextmanager
     def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
-        """Yields the result files of the chunks, and reuses results from an earlier, interrupted process.
+        """Yields the files with the results of the chunks. Reuses results that an interrupted process left behind.
 
         The files are removed at the end of the block, unless the block raises an exception.
         """
@@ -176,7 +183,7 @@ def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: 
 
 @functools.lru_cache(1)
 def _load(source: Source) -> LanguageModel:
-    """Loads a model; raises BadInput unless this process sees the same files and has the same version of JAX."""
+    """Loads a model. Raises BadInput unless the files and the JAX version are the same as in the main process."""
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
@@ -200,7 +207,14 @@ def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
 
 
 def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: Arrays) -> list[Arrays]:
-    """Applies a method to the words after the context of each chunk. `contexts` contains the context sizes."""
+    """Applies a method of the model to the words of each chunk.
+
+    Args:
+        method: The name of the method.
+        model: The model.
+        chunks: The words of each chunk, preceded by their context.
+        contexts: The number of context words in each chunk.
+    """
     return [(getattr(model, method)(chunk, Span(int(size[0]), len(chunk))),) for chunk, size in zip(chunks, contexts)]
 
 
@@ -208,7 +222,7 @@ def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest that covers the model files of runs, the code of their plug-ins and the JAX versions."""
+    """Returns a digest of the model files of runs, the code of their plug-ins and the versions of JAX and jaxlib."""
     digest = hashlib.sha256(f'{jax.__version__} {jaxlib.__version__}'.encode())
     for folder in folders:
         settings = workdir.read_settings(folder)

@@ -29,7 +29,7 @@ TEXT = 'text'  # key of the text's digest; other digests are keyed by config key
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:
-    """Returns the SHA-256 digest of each corpus file, by path; None if a plug-in provides the corpus.
+    """Returns the SHA-256 digest of each corpus file, by path. Returns None if a plug-in provides the corpus.
 
     Raises:
         BadInput: A file is missing or unreadable.
@@ -40,9 +40,9 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 digests of a run's files and plug-ins, by config key; '' for missing files."""
+    """Returns the SHA-256 digests of a run's files and plug-ins, by config key. A missing file has the digest ''."""
     paths = config_lib.user_files(settings)
-    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps a copy of the file with the vocabulary
+    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps a copy of this tokenizer file
         paths['corpus.tokens'] = name
     files = {key: expand(key, path) for key, path in paths.items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
@@ -55,7 +55,7 @@ def teacher_of(settings: Settings) -> str:
 
 
 def teacher_digest(settings: Settings) -> dict[str, str]:
-    """Returns a digest of the teachers' files under the key `output.teacher`; '' if a teacher is missing."""
+    """Returns a digest of the teachers' files, under the key `output.teacher`. It is '' if a teacher is missing."""
     if not (value := teacher_of(settings)):
         return {}
     try:
@@ -68,8 +68,8 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
     """Returns the SHA-256 digests of the modules of plug-ins, by config key; see `plugins.digest`.
 
-    Modules of installed packages are skipped, because users may upgrade these packages during a run, as they may
-    upgrade JAX.
+    Modules of installed packages are skipped. Users may upgrade these packages during a run, just as they may upgrade
+    JAX.
 
     Args:
         settings: The settings of a run.
@@ -95,16 +95,17 @@ def record_inputs(
 ) -> None:
     """Records the config, text, vocabulary and files of a run in its folder, or compares them with the record.
 
-    The inputs are compared if the run has made progress, and recorded otherwise. config.json is written last and
-    contains the digests of the other files.
+    If the run has a checkpoint, a model or results, the inputs are compared with the record. Otherwise, they are
+    recorded. config.json is written last, because it contains the digests of the other files.
 
     Args:
         folder: The folder of the run.
         settings: The settings of the run.
         data: The text of the run.
-        files: The result of `text_files` before the text was read; None for a text that was not read from files.
-        digests: The results of `text_digest` and of `model_digests`, which must be called before the model is created.
-            If None, the digests are computed from the current files.
+        files: The result of `text_files`, called before the text was read. None for a text that was not read from
+            files.
+        digests: The results of `text_digest` and `model_digests`, merged. `model_digests` must be called before the
+            model is created. If None, the digests are computed from the current files.
 
     Raises:
         BadInput: The run was started on a different text or with different files, or the folder is not writable.
@@ -135,19 +136,19 @@ def record_inputs(
 
 
 def refuse_changes(folder: pathlib.Path, difference: str) -> None:
-    """Raises a BadInput that gives the difference and suggests another folder, unless `difference` is empty."""
+    """Raises a BadInput that states the difference and suggests another folder. Does nothing if `difference` is ''."""
     if difference:
         raise BadInput('--workdir', f'{difference}; {give_another(folder)}', value=folder)
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Describes the first input that differs from the record of a run; '' if none differs or nothing was trained.
+    """Describes the first input that differs from a run's record. Returns '' if none differs or nothing was trained.
 
     Args:
         folder: The folder of the run.
         settings: The settings that name the inputs.
-        digests: The digests of the inputs to compare, by key. A missing file, with the digest '', is skipped, because
-            the folder of the run contains a copy.
+        digests: The digests of the inputs to compare, by key. The digest '' stands for a missing file, which is not
+            compared, because the folder of the run contains a copy.
 
     Raises:
         BadInput: The record is damaged.

@@ -14,9 +14,10 @@ _MAX_IN_NAME = 40  # maximum characters per value in a folder name
 
 
 def safe_folder_name(name: str) -> str:
-    """Returns a folder name of ASCII letters, digits, dots, hyphens and underscores.
+    """Converts a name to a folder name that contains only ASCII letters, digits, dots, hyphens and underscores.
 
-    If any characters are replaced, a digest of the original name is appended, which keeps the result unique.
+    If any characters are replaced, a digest of the original name is appended. Different names therefore remain
+    different.
 
     Examples:
         >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
@@ -57,7 +58,8 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: floa
 def run_name(overrides: Mapping[str, Any]) -> str:
     """Formats overridden keys and values as part of a folder name, such as `h_50__seed_2`.
 
-    Keys are shortened to their last part unless two keys share this part. Paths are also shortened to their last part.
+    Keys are shortened to the part after their last dot, unless two keys share this part. Paths are shortened to their
+    last component.
 
     Args:
         overrides: The overridden values, by flattened key.
@@ -74,7 +76,7 @@ def run_name(overrides: Mapping[str, Any]) -> str:
 
 
 def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the `run_name` of each sweep point; appends a digest if different points would have the same name."""
+    """Returns the `run_name` of each sweep point. Appends a digest to names that different points would share."""
     names = [run_name(overrides) for overrides in all_overrides]
     digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
     alike: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Sessions, which hold the folder, corpus, training and results of a run while a process works on the run."""
+"""Manages a run while a process works on it: locks its folder, prepares its training, and records its results."""
 
 import contextlib
 import dataclasses
@@ -54,11 +54,12 @@ class RunSession:
         command: The command line to record in results.json.
         corpus: The corpus.
         num_batched: The number of runs that are trained together.
-        started: The start time (time.perf_counter()).
-        source: The commit, versions and device, recorded at the start because the code may change during training.
+        started: The start time, in seconds of `time.perf_counter()`.
+        source: The commit, versions and device. They are recorded at the start, because the code may change during
+            training.
         results: The content of results.json; None until the run is finished.
-        training_run: The constants of training; None for a count-based or a finished run.
-        store: The checkpoints; None in a process that does not write them.
+        training_run: The objects that stay constant during training. None for a count-based or a finished run.
+        store: The checkpoints of the run. None in a process that does not write them.
         reporter: The receiver of training events.
     """
 
@@ -80,7 +81,7 @@ class RunSession:
         return self.corpus.read(self.settings, self.folder)
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
-        """Returns the error with a message that also names the newest checkpoint and a remedy."""
+        """Returns the error, with a message that also names the newest checkpoint and suggests a remedy."""
         saved = self.store and self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
@@ -89,9 +90,9 @@ class RunSession:
         """Evaluates the model, writes results.json and prints the table. Only the first process does this.
 
         Args:
-            trained: The result of training; None for a count-based or a finished run.
+            trained: The result of training. None for a count-based or a finished run.
             shown: Notes already printed by earlier runs, which this run does not repeat. The notes of this run are
-                added.
+                added to the set.
 
         Returns:
             The content of `results.json` in the first process, and an empty dictionary in other processes.
@@ -111,7 +112,7 @@ class RunSession:
         return self.results
 
     def _trained(self, run: TrainingRun, progress: Progress) -> dict[str, Any]:
-        """Returns the entries of results.json that describe training."""
+        """Returns the entries of results.json that describe the training of a network."""
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, rate = run.program.network, progress.step * run.program.batch_size / progress.train_seconds
         return {
@@ -132,7 +133,7 @@ class RunSession:
         }
 
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
-        """Estimates the count-based model; returns the model and the entries of results.json about estimation."""
+        """Estimates the count-based model. Returns the model and the duration and speed for results.json."""
         started = time.perf_counter()
         model = estimation.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
@@ -185,11 +186,11 @@ def open_session(
         num_batched: The number of runs that are trained together.
 
     Yields:
-        The session, with `results` if the run is finished.
+        The session. If the run is already finished, `results` is set.
 
     Raises:
-        BadInput: The folder, the text, the devices or JAX settings are invalid; the text or a file of the model has
-            changed since the run was started; or processes differ in config, text or files.
+        BadInput: The folder, the text, the devices or the JAX settings are invalid. Also raised if the text or a file
+            of the model has changed since the run was started, or if the processes differ in config, text or files.
     """
     jax_settings.require_pinned()
     session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
@@ -213,7 +214,7 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = run_inputs.model_digests(settings)
         teachers = loading.load_teachers(settings, folder)
-        if trains:  # before downloads, check the devices and whether they can divide the batch
+        if trains:  # check the devices and the batch size before downloading anything
             platform = make_sharding(settings).platform
         digests |= run_inputs.text_digest(corpus.data)
         if trains:
@@ -221,7 +222,7 @@ def open_session(
             settings = session.settings = workdir.pin_auto_values(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
-            del teachers  # copies of their parameters are on the devices of the run
+            del teachers  # frees memory; the training run has copies of their parameters on its devices
             session.training_run = dataclasses.replace(made, num_batched=num_batched)
         if primary:
             run_inputs.record_inputs(folder, settings, corpus.data, corpus.files, digests)
@@ -237,13 +238,13 @@ def open_session(
 
 
 def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
-    """Describes how the text or a model file differs from the record of a run; '' if nothing differs.
+    """Describes how the text or a model file differs from the record of a run. Returns '' if nothing differs.
 
-    The words of the text are read only if the digests of its files differ. If the text is missing, it is not compared,
-    and a note on stderr says so.
+    The words of the text are read only if the digests of its files differ. A missing text is not compared, and a note
+    on stderr says so.
 
     Raises:
-        BadInput: The files of the text have changed and can no longer be read as text.
+        BadInput: The files of the text have changed, and the changed files cannot be read as text.
     """
     digests = run_inputs.model_digests(settings)
     try:
@@ -257,14 +258,14 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
 
 
 def _postprocessing(progress: Progress) -> dict[str, Any]:
-    """Returns the validation perplexity before and after smoothing and calibration."""
+    """Returns the validation perplexities before and after smoothing and calibration, for results.json."""
     nlls = {'before': progress.best_valid_nll, 'after': progress.postprocessed_nll}
     perplexities = {name: perplexity.nll_to_perplexity(nll) for name, nll in nlls.items()}
     return {'postprocessing': perplexities} if math.isfinite(progress.postprocessed_nll) else {}
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
-    """Returns the new values of keys that were lowered to suit a small vocabulary."""
+    """Returns the values of keys that were lowered because the vocabulary is smaller than their configured values."""
     used = {key.name: key.value for key in list_keys(network.output, 'output.')}
     now = config_lib.to_flat(settings)
     return {key: value for key, value in used.items() if value != now[key]}

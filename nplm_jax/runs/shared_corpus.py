@@ -12,7 +12,7 @@ from nplm_jax.runs.loading import load_stream
 class SharedCorpus:
     """A corpus shared by runs on the same text, with the interpolated trigrams estimated from it.
 
-    The corpus can be read as a stream or by lines, and there is a trigram for each form. Corpora and trigrams are
+    The corpus has two forms: a single stream, and separate lines. Each form has its own trigram. Forms and trigrams are
     created on first use.
     """
 
@@ -33,7 +33,7 @@ class SharedCorpus:
         """The corpus as a stream."""
         if self._data is not None:
             return self._data
-        _ = self.files  # compute digests first: if a file changes meanwhile, the recorded digest must be the older one
+        _ = self.files  # compute digests before reading, so that a file changed in between does not match its digest
         return load_stream(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
@@ -44,7 +44,7 @@ class SharedCorpus:
         return self._by_lines
 
     def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
-        """Returns the trigram of the paper's mixtures and its context bins; `data` is a corpus returned by `read`."""
+        """Returns the trigram of the paper's mixtures, estimated from the result of `read`, and its context bins."""
         if data.by_lines not in self._trigrams:
             self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
         return self._trigrams[data.by_lines]

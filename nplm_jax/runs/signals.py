@@ -20,8 +20,8 @@ class Terminated(BaseException):
 def raise_on_sigterm() -> None:
     """Makes SIGTERM raise Terminated, just as Ctrl-C raises KeyboardInterrupt.
 
-    Python ignores exceptions raised in some callbacks, such as garbage-collection callbacks. In that case, the process
-    sends itself the signal again 0.1 s later.
+    Python discards exceptions that are raised in some callbacks, such as garbage-collection callbacks. If Terminated is
+    discarded, the process sends itself the signal again 0.1 s later.
     """
 
     def terminate(_number: int, _frame: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Spelling models for words outside a run's vocabulary, trained as character-level runs in a subfolder of the run."""
+"""Trains spelling models for words outside a run's vocabulary, as character-level runs in a subfolder of the run."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # maximum number of updates, which determines the number of passes over the words
-# Settings in which a small window network over characters differs from the defaults.
+UPDATES = 20_000  # maximum number of updates, from which the number of passes over the words follows
+# The settings of a small window network over characters, where they differ from the defaults.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
     'model.m': 24,
@@ -80,7 +80,7 @@ def train(
     """Trains a spelling model for the words outside a run's vocabulary, or resumes its training.
 
     The network is trained on every occurrence of a word in the training text, because P(spelling | <rare>) is the
-    probability of an occurrence, not of a type. The output is an ordinary run in the subfolder SPELLING.
+    probability of an occurrence, not of a type. The spelling model is an ordinary run in the subfolder SPELLING.
 
     Args:
         folder: The folder of the run.
@@ -147,8 +147,8 @@ def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str,
         words: `RareWords.words`.
 
     Returns:
-        `words`, `types`, `characters` (including one end symbol per word) and `bits_per_character` for each of `valid`,
-        `test` and `new` (test words that do not occur in the training set).
+        For each of `valid`, `test` and `new`: `words`, `types`, `characters` (including one end symbol per word) and
+        `bits_per_character`. `new` contains the test words that do not occur in the training set.
     """
     known = set(words['train'])
     held_out = {'valid': words['valid'], 'test': words['test']}

@@ -57,8 +57,8 @@ class Choice:
 
     Attributes:
         minutes: The requested training time, in minutes.
-        keys: The chosen values by flattened key, without the keys that the user typed.
-        reasons: Lines of text that report the measurements and explain the choice.
+        keys: The chosen values by flattened key. Keys that the user typed are excluded.
+        reasons: The lines to print, which report the measurements and explain the choice.
     """
 
     minutes: float
@@ -67,7 +67,7 @@ class Choice:
 
 
 def load_network(path: str) -> Network:
-    """Returns the function `network` of a config file. Raises BadInput if there is none."""
+    """Returns the function `network` of a config file. Raises BadInput if the file does not define this function."""
     network = runpy.run_path(path).get('network')
     if not callable(network):
         raise BadInput('--minutes', f'{path} must define network(width, passes, words), as configs/text.py does')
@@ -88,16 +88,16 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
 
 
 def check_preset(file: str) -> None:
-    """Raises BadInput if --config names a preset whose model --minutes would replace.
+    """Raises BadInput if --config names a preset that sets the model, because --minutes would replace this model.
 
-    Components, such as a body or an optimizer, and presets that change only the corpus are allowed.
+    Components, such as a body or an optimizer, are allowed. Presets that change only the corpus are also allowed.
     """
     path, _, words = file.partition(':')
     if not words:
         return
     config = load_config(file)
     named = components_among(config, words)
-    family = named.pop('model.family', '')  # may also be the name of a preset
+    family = named.pop('model.family', '')  # a name may denote both a model family and a preset
     default = with_components(load_config(f'{path}:{family}' if family else path), named)
     own, expected = (
         {key: value for key, value in flatten(c).items() if key.startswith(_SET_BY_NETWORK)} for c in (config, default)
@@ -107,7 +107,7 @@ def check_preset(file: str) -> None:
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
-    """Returns the choice recorded in the folder of a run, or None if the run has not trained yet.
+    """Reads the choice recorded in the folder of a run. Returns None if the run has not trained yet.
 
     Args:
         folder: The folder; its contents are untrusted.
@@ -115,7 +115,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         network: See `load_network`.
 
     Raises:
-        BadInput: The run was started with another value of --minutes or without it, or the record is damaged.
+        BadInput: The run was started without --minutes or with another value, or the record is damaged.
     """
     path = folder / MINUTES
     if not workdir.has_trained(folder):
@@ -143,17 +143,17 @@ def _are_lines(values: Any) -> bool:
 
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
-    """Returns whether `choose` could have chosen these keys, which excludes other components such as plug-ins."""
+    """Returns whether `choose` could have chosen these keys. For example, `choose` never selects a plug-in."""
     made = [network(*facts) for facts in itertools.product(WIDTHS, (1, MAX_PASSES), (MIN_WORDS, 10**9))]
     known = {*_LENGTH, *_INTERVALS, *itertools.chain(*made, _FIVE_GRAM)}
     if not (keys.keys() <= known and _names(keys) <= _names(*made, _FIVE_GRAM)):
         return False
-    config_lib.settle({}, {**made[0], **keys}, given=keys)  # raises BadInput for a value of another type
+    config_lib.settle({}, {**made[0], **keys}, given=keys)  # raises BadInput if a value has the wrong type
     return True
 
 
 def _names(*choices: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Returns the keys with strings as values, such as the names of components."""
+    """Returns the pairs of key and value whose value is a string, such as the name of a component."""
     return {(key, value) for choice in choices for key, value in choice.items() if isinstance(value, str)}
 
 
@@ -233,7 +233,7 @@ def choose(
 def config_for_budget(
     config: ConfigDict, file: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
-    """Returns the config for a time budget, and the corpus; a restarted run keeps its recorded choice.
+    """Returns the config for a time budget, and the corpus. A restarted run keeps its recorded choice.
 
     Args:
         config: The config, with the typed keys.

@@ -28,14 +28,15 @@ def train(
     """Trains or estimates a model and evaluates it, as `nplm train` does. Shows the learning curve in notebooks.
 
     Args:
-        config: A config and a preset, such as `brown:mlp9`; the path of a config file; or a ConfigDict.
+        config: The name of a config with an optional preset, such as `brown:mlp9`, the path of a config file, or a
+            ConfigDict.
         workdir: The output folder. The default is a folder in `runs/` named after the config and the changed keys.
             Repeating the call resumes a stopped run, or returns a finished run without training.
         changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
         minutes: The time budget in minutes, used to choose a network; see `time_budget`. `config` must then be the name
             or path of a config that defines `network`, such as `text` or `brown`.
-        plugins: Modules that may be imported in addition to the modules in the config, for example because a model in
-            `output.teacher` requires them.
+        plugins: Additional modules that may be imported. Modules named in the config need not be listed, but plug-ins
+            required by a model in `output.teacher` must be.
 
     Returns:
         The trained model with its `folder` and its `results`; see `nplm_jax.load`.

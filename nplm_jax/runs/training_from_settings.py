@@ -1,4 +1,4 @@
-"""Builds a training run from its settings: network, mesh, schedule, program and inputs."""
+"""Builds the network, mesh, schedule, program and inputs of a training run from its settings."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import require
 
 
 def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[NeuralLanguageModel] = ()) -> TrainingRun:
-    """Builds the constants of a training run.
+    """Builds the objects that stay constant during a training run.
 
     Args:
         settings: The settings of the run.

@@ -27,12 +27,12 @@ from nplm_jax.training.training_run import out_of_memory_as_bad_input
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
-WORDS_PER_SQUARE = 60  # measured: experiments/beyond/frontier/README.md
-MAX_PASSES = 30  # also measured there
+WORDS_PER_SQUARE = 60  # minimum words in all passes, per squared width; measured in experiments/beyond/frontier
+MAX_PASSES = 30  # more passes over a short text would overfit; measured in the same experiment
 _STRETCH = 1.05  # factor by which training may exceed the budget in order to complete the first pass
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows in proportion to width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
-_CALIBRATION_COST = 1.2  # per word, relative to scoring a word; measured on 50,000 words
+_CALIBRATION_COST = 1.2  # time to calibrate on a word, in units of the time to score it; measured on 50,000 words
 _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and their maximum share of the time
 
 
@@ -41,7 +41,7 @@ class Timing(NamedTuple):
 
     Attributes:
         update: The time of an update.
-        start: The time before the first update and before the first scores, mostly spent on compilation.
+        start: The total time before the first update and before the first scores, mostly spent on compilation.
         score: The time to score a word.
     """
 
@@ -58,14 +58,14 @@ class Plan(NamedTuple):
 
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> ConfigDict:
-    """Returns a config with the chosen and the typed keys; drops chosen keys that the components do not have."""
+    """Returns a config with the chosen and the typed keys. Drops chosen keys that its components do not have."""
     values = flatten(config)
     with config_lib.trusting(values):
         return config_lib.to_config(config_lib.settle(values, {**keys, **typed}, given=typed.keys()))
 
 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
-    """Returns a function `network` that does not set `optimizer.*` if the user typed another optimizer.
+    """Wraps `network` so that it does not set `optimizer.*` if the user typed another optimizer.
 
     The learning rates of different optimizers differ by orders of magnitude, so the learning rate of `network` would
     not suit another optimizer.
@@ -129,7 +129,7 @@ class Budget:
         return load_settings(apply_keys(self.config, keys, self.typed))
 
     def plan(self, width: int) -> Plan:
-        """Estimates the updates and validations that fit into the budget, based on the nearest width that was timed."""
+        """Estimates how many updates and validations fit into the budget. Extrapolates from the nearest timed width."""
         timed = min(self.timings, key=lambda w: abs(w - width))
         speed, settings = self.timings[timed], self.settings(timed)
         update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
@@ -143,17 +143,20 @@ class Budget:
         return Plan(min(updates, self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
-        """Returns whether the budget covers one epoch and, unless the width is fixed, enough words for this width."""
+        """Returns whether the budget covers one epoch and enough words for this width.
+
+        If the user typed the width, one epoch suffices.
+        """
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
         return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 
     def choose_width(self) -> int:
-        """Times networks of several widths; returns the largest width that fits, or the smallest if no width fits."""
+        """Times networks of several widths. Returns the largest that fits the budget, or the smallest if none fits."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates with {width} units', flush=True)
             timed = self.settings(width)
-            if timed.optimizer.warmup:  # timing takes fewer updates than a warm-up
+            if timed.optimizer.warmup:  # a warm-up would need more updates than are timed
                 timed = config_lib.replace(timed, {'optimizer.warmup': 0})
             self.timings[width] = measure(timed, self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])
@@ -177,12 +180,12 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
         run = prepare_run(settings, data, teachers)
         program = run.program
-        seconds: list[float] = []  # of each chunk
+        seconds: list[float] = []  # the duration of each chunk
         updates: list[int] = []
         begun = time.perf_counter()
         state, step = run.init_state(), 0
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
-            chunk = run.chunk(state, step)  # new words each time, because the rows of new words are not cached yet
+            chunk = run.chunk(state, step)  # new words, whose rows are not in the CPU's caches, as in training
             state, nll_S = step_lib.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
             seconds.append(time.perf_counter() - begun - sum(seconds))

@@ -30,9 +30,9 @@ from nplm_jax.utils.errors import BadInput, Resumable, first_few, shorten
 from nplm_jax.utils.io import remove_leftovers
 from nplm_jax.utils.untrusted import read_json
 
-# Orbax treats checkpoint paths as glob patterns, TensorStore treats \ as /, and both require UTF-8.
+# Characters that Orbax interprets as glob patterns, that TensorStore reads as /, or that are not valid UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
-AUTO = {**network_from_settings.AUTO, 'train.input': 'auto'}  # values resolved when a run starts
+AUTO = {**network_from_settings.AUTO, 'train.input': 'auto'}  # values replaced when a run starts
 _MAX_SHOWN = 100  # maximum characters of a value in a message
 
 
@@ -47,7 +47,7 @@ def check_path(folder: pathlib.Path) -> None:
         folder: A run folder, which need not exist.
 
     Raises:
-        BadInput: The path is a URL, or the absolute path contains a character that Orbax interprets.
+        BadInput: The path is a URL, or the absolute path contains a character in `_UNSAFE_CHARACTER`.
     """
     if re.match(r'\w+:/', str(folder)):  # pathlib turns gs://bucket into gs:/bucket
         raise BadInput('--workdir', 'must be a local folder, not a URL', value=folder)
@@ -62,8 +62,8 @@ def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. They may differ from the recorded settings in `parallel.*` and in keys with
-            automatic values (AUTO). A run that has not trained yet may be restarted with any settings.
+        settings: The settings of the run. They may differ from the recorded settings in `parallel.*` and in keys whose
+            value is automatic (AUTO). A run that has not trained yet may be restarted with any settings.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be created or used.
@@ -105,7 +105,7 @@ def has_trained(folder: pathlib.Path) -> bool:
 
 
 def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Replaces the automatic values in AUTO with the values recorded by a started run, or with values for this machine.
+    """Replaces the automatic values in AUTO with values recorded by a started run, or with values for this machine.
 
     All processes use the values of the first process. A restarted run keeps the values of the machine on which it was
     started, so that the numerical results do not change. Every process must call this function.
@@ -136,7 +136,7 @@ def give_another(folder: pathlib.Path) -> str:
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
-    """Reads the settings of the run in `folder`; paths of user files are replaced by the paths of their copies.
+    """Reads the settings of the run in `folder`. Replaces the paths of user files with the paths of their copies.
 
     Raises:
         BadInput: config.json is missing or damaged.
@@ -159,9 +159,9 @@ def _read_config(folder: pathlib.Path) -> Settings:
 
 
 def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
-    """Returns the settings in config.json without importing plug-ins. See `_read_json` for `remedy`."""
+    """Returns the settings in config.json without importing plug-ins. For `remedy`, see `_read_json`."""
     record = _read_json(folder / CONFIG, remedy)
-    try:  # also fails if the folder was written by another version or its plug-in is missing
+    try:  # fails if another version wrote the folder, or if its plug-in is missing
         return from_record(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
@@ -178,7 +178,7 @@ def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
 
 
 def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
-    """Reads a JSON file of a run folder; if it is damaged, raises BadInput with `remedy` at the end of the message."""
+    """Reads a JSON file in a run folder. If it is damaged, raises BadInput with `remedy` at the end of the message."""
     try:
         return read_json(path)
     except BadInput as error:
@@ -187,7 +187,7 @@ def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
 
 @contextlib.contextmanager
 def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
-    """Checks and locks the folder of a run; at the end of the block, deletes a new folder that is still empty.
+    """Checks and locks the folder of a run. At the end of the block, deletes the folder if it is new and still empty.
 
     Raises:
         BadInput: See `ensure_folder` and `locked`.
@@ -227,7 +227,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def describe_failure(error: OSError, folder: pathlib.Path) -> str:
-    """Describes a failure to use the folder of a run; '' if the error has another source, such as a plug-in."""
+    """Describes a failure to use the folder of a run. Returns '' if the error has another source, such as a plug-in."""
     if isinstance(error, Resumable):
         return str(error)
     files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
