@@ -31,9 +31,9 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     become RARE. A lossless tokenizer treats special tokens in a text as ordinary text and does not add `<p>`.
 
     Returns:
-        Four values: the stream of tokens; the number of occurrences of each special token in the text; whether the tokens
-        reproduce the text except for whitespace; and the number of paragraphs that begin in the chunk, which is 0 for a
-        lossless tokenizer.
+        Four values: the stream of tokens; the number of occurrences of each special token in the text; whether the
+        tokens reproduce the text except for whitespace; and the number of paragraphs that begin in the chunk, which is
+        0 for a lossless tokenizer.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
