@@ -150,8 +150,8 @@ def _loss_and_gradients(
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # All terms are concatenated into one matrix, because a product with only the few columns of U runs at half the speed.
-    # The matrix includes b, because adding b separately would require another pass over y.
+    # All terms are concatenated into one matrix, because a product with only the few columns of U would run at half the
+    # speed. The matrix includes b, because adding b separately would require another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)

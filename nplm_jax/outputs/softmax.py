@@ -34,7 +34,7 @@ class Scorer:
         """Returns the scores of L words per example, B x L, float32.
 
         Args:
-            shared: The parameters that are not specific to an example.
+            shared: The parameters that all examples share; see `View.shared`.
             per_example: The rows of the L words of each example, B x L x D (B x L for b).
             features: The features of each example, B x D, by the name of their output matrix.
         """
