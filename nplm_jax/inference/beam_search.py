@@ -1,4 +1,4 @@
-"""Beam search for the most likely continuations of a prompt.
+"""Finds likely continuations of a prompt with beam search.
 
 Dims: N words in the prompt, T words to generate, V vocabulary, K beam width.
 """

@@ -1,4 +1,4 @@
-"""Uses the learned word features C: nearest neighbours, two-dimensional projections and word2vec files.
+"""Finds nearest neighbours of words, projects word features C to two dimensions, and writes word2vec files.
 
 Dims: V words, M features per word, B query words, K neighbours.
 """

@@ -106,7 +106,7 @@ class Score(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the perplexity, to first order: perplexity * `nll_error`."""
+        """The standard error of the perplexity, approximated to first order by perplexity * `nll_error`."""
         return self.perplexity * self.nll_error
 
 

@@ -107,7 +107,7 @@ class Body(Component, abc.ABC):
         return dict(zip(self.widths, keys))
 
     def start(self, num_streams: int) -> State:
-        """Returns the initial state of `num_streams` streams."""
+        """Returns the initial state of `num_streams` streams, or None if the body is stateless."""
         return None
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Incremental computation of a network's features over streams of words.
+"""Computes the features of a network incrementally over streams of words.
 
 Dims: S streams, L words per stream in each call, R words of lookback (`Body.lookback`), K blocks of B words.
 """

@@ -1,4 +1,4 @@
-"""Open-vocabulary models, which combine a closed-vocabulary model with a distribution over spellings.
+"""Implements open-vocabulary models, which combine a closed-vocabulary model with a distribution over spellings.
 
 Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
 Words in the vocabulary keep their probabilities. After every context, the probabilities of all strings therefore sum to

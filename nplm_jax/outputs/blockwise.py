@@ -25,7 +25,13 @@ ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the 
 
 
 class Teaching(NamedTuple):
-    """The teachers of a distillation loss, their weight, and the precision of their matrix products."""
+    """The arguments of a distillation loss.
+
+    Attributes:
+        teachers: The teachers' distributions.
+        weight: The weight of the teachers in the distribution to learn, from 0 to 1.
+        precision: The precision of the teachers' matrix products.
+    """
 
     teachers: SoftTargets
     weight: float

@@ -1,4 +1,4 @@
-"""The softmax over all words: scores, log-probabilities and exact NLL.
+"""Implements the softmax over all words, including word scores, log-probabilities and the exact NLL.
 
 Dims: V vocabulary, B batch, D width of a feature array, L words specific to one example, R consecutive words, G groups
 of words.

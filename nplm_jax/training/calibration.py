@@ -30,7 +30,7 @@ _MIN_PROBABILITY = 1e-30  # lower bound of group probabilities, which may underf
 
 
 def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
-    """Returns the parameters of a model after calibrating b on validation words.
+    """Calibrates the output bias b of a model on validation words, and returns all parameters of the model.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""Functions that read the arrays of checkpoints and compute their checksums."""
+"""Reads the arrays of checkpoints and computes their checksums."""
 
 import json
 import pathlib

@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
-MAX_TO_KEEP = 3  # number of checkpoints to keep, newest first
+MAX_TO_KEEP = 3  # number of checkpoints to keep; the oldest are deleted
 _FILES_BYTES = 2**17  # approximate size of a checkpoint's metadata
 CHECKSUM, CHECKSUM_OF_BEST, ORIGINS = 'crc32', 'crc32_of_best', 'origins'
 

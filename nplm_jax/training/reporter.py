@@ -7,7 +7,10 @@ from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:
-    """A reporter that ignores all events. `run_reporter.Reporter` writes files and shows a progress bar."""
+    """The base class of reporters, which ignores all events.
+
+    The commands use `run_reporter.Reporter`, which writes files and shows a progress bar.
+    """
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0

@@ -104,7 +104,7 @@ class Program:
         return self.sharding.unshard(tree, self.network.num_rows)
 
 
-@functools.partial(jax.jit, static_argnames='program')  # compiled once, instead of once per operation
+@functools.partial(jax.jit, static_argnames='program')  # one compilation, not one per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the initial training state, placed according to `program.sharding`.
 

@@ -99,7 +99,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
     states, nll_RxS = _execute(program, mesh, num_steps, states, positions_RxT, inputs)
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
-    states = jax.tree.map(np.asarray, states)  # as NumPy arrays, which `execute_steps` places itself
+    states = jax.tree.map(np.asarray, states)  # `execute_steps` can place NumPy arrays on any device
     return [ChunkResult(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
