@@ -230,7 +230,7 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
         read: A function that takes `start` and `stop`, and returns the rows from `start` up to but excluding `stop`.
         num_rows: The number of rows.
         width: The length of a row.
-        sharding: The sharding.
+        sharding: The sharding, whose devices receive the rows.
 
     Returns:
         The rows, padded with copies of the last row to a multiple of the number of devices.

@@ -19,7 +19,7 @@ def beam(
     Args:
         model: Any language model.
         prompt_N: Word ids in reading order; may be empty.
-        words: The number of words to generate.
+        words: The number of words to generate in each sequence.
         width: The number of hypotheses to keep after each word.
         rare: Whether the rare-word symbol may be generated.
 

@@ -155,7 +155,7 @@ def word_weights(
     """Computes the weights of known words for each new word.
 
     Args:
-        model: The network.
+        model: The network to which the words are added.
         vocabulary: The vocabulary of the network, with counts.
         seen: The occurrences of each new word.
         weighting: How the known words are weighted.
@@ -210,7 +210,7 @@ def append_words(
     Their rows are weighted averages of the rows of known words, and their biases are fitted to their counts.
 
     Args:
-        model: The network.
+        model: The network to which the words are added.
         vocabulary: The vocabulary of the network.
         words: The new words.
         counts_W: The counts of the new words in the text from which the vocabulary was built.

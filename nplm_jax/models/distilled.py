@@ -155,10 +155,10 @@ def word_scores(
     For a softmax layer, the function reads only the rows of the selected words.
 
     Args:
-        layer: The output layer.
+        layer: The output layer of a teacher.
         tables: The names of the layer's parameters with one row per output word.
-        params: The parameters.
-        features: The features.
+        params: The parameters of the teacher.
+        features: The features that the teacher computed for the examples.
         targets_B: One word per example, int32.
         samples_S: Words that all examples share, int32.
         precision: See `outputs.softmax.probabilities`.

@@ -119,6 +119,6 @@ _scan.defvjp(_forward, _backward)
 
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Rounds `left` to the dtype of `right` and multiplies the matrices in float32."""
+    """Multiplies `left`, rounded to the dtype of `right`, by `right`. The sums and the result are float32."""
     precision = product_precision(right.dtype)
     return jnp.dot(left.astype(right.dtype), right, precision=precision, preferred_element_type=jnp.float32)

@@ -54,7 +54,7 @@ class Mixture(LanguageModel):
     """A mixture of models: P(w | h) = sum over models i of weights[bin of h, i] P_i(w | h).
 
     Attributes:
-        models: The models.
+        models: The models, which have equal vocabularies.
         weights_QxM: The weights of each bin, float64. Each row sums to one.
         bins: The partition of contexts into bins.
         n: The largest order among the models, or None if any model has no order.
@@ -147,7 +147,7 @@ class CachedScores(LanguageModel):
         """Wraps a model.
 
         Args:
-            model: The model.
+            model: The model whose scores are cached.
             scores: Scores that are already known.
             scored: A function that is called after each step with the number of words scored in this step.
         """
@@ -231,8 +231,8 @@ def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndar
 
     Args:
         key: The name of the option that specifies the weights, for error messages.
-        value: The value of the option.
-        weights: A weight for each model.
+        value: The value of the option as the user wrote it, for error messages.
+        weights: The weight of each model, 0 or more.
 
     Returns:
         The weights, float64, 1 x M.

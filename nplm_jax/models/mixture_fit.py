@@ -22,7 +22,7 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 
     Args:
         log_p_MxT: log P for each word under each model, nats.
-        bins_T: The bin of each word.
+        bins_T: The bin of the context of each word, from 0 to `num_bins` - 1.
         num_bins: The number of bins.
         iterations: The number of EM iterations, starting from equal weights. If None, the weights are optimal.
 

@@ -83,11 +83,11 @@ def _read(
     Args:
         rounds: The names of the rounds' weights, in order.
         precision: The precision of the factors in matrix products; sums and the state are float32.
-        weights: The weights by name.
+        weights: The weights of the rounds and of the gates, by name.
         keep_TxSx1: See `Recurrent.read`.
         offsets: The offset of the product with each weight, T x S x (number of columns of the weight).
         carry: c and h before the first word.
-        x_TxSxD: The inputs.
+        x_TxSxD: The inputs of the layer, float32 or bfloat16.
 
     Returns:
         A tuple (carry, h): c and h after the last word, and h after each word, T x S x K, float32.

@@ -122,7 +122,7 @@ class Network:
 
         Args:
             view: The parameters, or the rows that the output layer selected.
-            batch: The examples.
+            batch: The examples on this device.
             state: The state after the previous batch, or None for the initial state.
             keys: The random keys of the update. If None, dropout is disabled.
             axes: The named mesh axes over which streams and words are sharded.

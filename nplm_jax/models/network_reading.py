@@ -50,7 +50,7 @@ def stream_blocks(
     Args:
         network: The network.
         tokens_T: Ids of the stream.
-        span: The words to predict.
+        span: The positions of the words to predict.
         size: B, the number of words per block.
 
     Returns:

@@ -53,7 +53,7 @@ class NeuralLanguageModel(LanguageModel):
         """Creates a model from a network and its parameters, which are not copied.
 
         Args:
-            network: The network.
+            network: The network, without its parameters.
             params: The parameters, placed on the devices by `sharding.shard`.
             sharding: How parameters and scored words are divided over devices; see `sharding.scoring_sharding`.
         """

@@ -42,7 +42,7 @@ class OpenVocabulary:
 
     Attributes:
         model: A model over `vocabulary`.
-        vocabulary: The vocabulary.
+        vocabulary: The vocabulary of the model and of the spelling distribution.
         spelling: The distribution over the words outside the vocabulary.
     """
 

@@ -26,7 +26,7 @@ class Spelling:
 
     Attributes:
         model: A language model over `characters`, trained on a dataset from `data.characters.build_dataset`.
-        characters: The character vocabulary.
+        characters: The vocabulary of the character model.
         vocabulary: The word vocabulary. Words in this vocabulary have probability zero.
         prefix: The character ids that the model reads before the first character of a word.
     """

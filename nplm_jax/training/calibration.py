@@ -33,7 +33,7 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
     """Calibrates the output bias b of a model on validation words, and returns all parameters of the model.
 
     Args:
-        model: The model.
+        model: The model to calibrate.
         data: The corpus. Words are grouped by their counts in the training data, and the offsets are fitted to the
             validation words.
 
@@ -85,7 +85,7 @@ def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarr
 
     Args:
         probabilities_TxG: The predicted probability of each group at the position of each word.
-        groups_T: The group of each word.
+        groups_T: The group of each word, from 0 to G - 1.
 
     Returns:
         The offset of each group, float64, G, nats.

@@ -56,9 +56,9 @@ def gradients(
     batch use the same sampled rows.
 
     Args:
-        params: The parameters.
-        network: The network.
-        batch: The examples.
+        params: The parameters of the network.
+        network: The network, without its parameters.
+        batch: The examples of all devices.
         carry: The state of the streams before the batch; see `Network.start`.
         key: The random key of the update. If None, dropout is disabled, and the output layer must not draw samples.
         sharding: The sharding of the parameters and the batch.

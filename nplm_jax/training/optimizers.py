@@ -240,9 +240,9 @@ class Optimizer:
         """Returns the updates and the new state.
 
         Args:
-            updates: The gradients.
-            state: The state.
-            params: The parameters.
+            updates: The gradients of the loss, structured like the parameters.
+            state: The state of the optimizer before the update.
+            params: The parameters before the update.
             **extra: `step`, the number of completed updates. If the gradients of the tables are gathered rows, also
                 `rows`, a dict from the name of each table to the indices of these rows.
         """

@@ -28,7 +28,7 @@ class PluginRule(RowwiseAdam):
     """An optimizer named by import path in `optimizer.name`. By default, it updates only hidden matrices; see `tables`.
 
     Attributes:
-        name: The import path.
+        name: The import path of the function, such as that of an Optax optimizer.
         options: The function and its options. Redefining the function, for example in a notebook, gives a rule that is
             not equal to the previous one.
     """

@@ -51,9 +51,9 @@ def row_gradients(
 
     Args:
         view: The gradients of the rows; see `Gradients.view`.
-        batch: The batch.
-        params: The parameters.
-        network: The network.
+        batch: The batch for which the gradients were computed.
+        params: The parameters of the network.
+        network: The network, which defines the tables.
         sharding: The sharding of the parameters and the batch.
         sums_rows: Whether to sum the gradients of repeated rows. Otherwise, a row that is gathered twice occurs twice.
 

@@ -33,7 +33,7 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
 
     Args:
         network: The network, with a softmax over all words as its output layer.
-        params: The parameters.
+        params: The parameters of the network.
         data: The corpus, which provides the vocabulary and the training counts.
         k: The count at which a word's own row and the mean of its suffix have equal weights.
 

@@ -133,7 +133,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     stops the run.
 
     Args:
-        max_norm: The maximum global norm.
+        max_norm: The maximum global norm, above 0.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
