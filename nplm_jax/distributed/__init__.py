@@ -1,1 +1,1 @@
-"""Devices and processes: meshes, sharding, collectives and JAX settings."""
+"""Distributes training and scoring over devices and processes, and checks the JAX settings."""

@@ -1,4 +1,4 @@
-"""Constraints on sharding and memory layout, for use inside jit."""
+"""Constrains the sharding and the memory layout of arrays inside jit."""
 
 import functools
 from typing import Any
@@ -24,7 +24,7 @@ def constrain_replicated(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Constrains arrays with one row per example to be sharded over the data axis only."""
+    """Constrains arrays with one row per example to be divided over the data axis and replicated over other axes."""
     if sharding.mesh is None:
         return tree
     spec = PartitionSpec(DATA) if DATA in sharding.mesh.axis_names else PartitionSpec()
@@ -32,18 +32,18 @@ def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def vocab_minor_layout(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Lays out U, W and their optimizer state with the word axis last in memory, for use inside a loop on a CPU.
+    """Lays out U, W and their optimizer state such that words are the last axis in memory, inside a loop on a CPU.
 
-    The matrix products of the output layer are fastest with this layout (`outputs.blockwise`). Shapes and values do not
-    change. The loop makes one extra copy of these arrays. Do not apply the constraint to the results of a jitted
-    function, because the caller would have to know the layout.
+    The matrix products of the output layer are fastest with this layout; see `outputs.blockwise`. Shapes and values do
+    not change, but the loop makes an extra copy of these arrays. Do not apply the constraint to the results of a jitted
+    function, because its callers would have to know the layout.
     """
     if sharding.platform != 'cpu':
         return tree
     axes = sharding.row_axes(tree)
     if sharding.mesh is None:
         return _vocab_minor(tree, axes)
-    specs = sharding.partition_specs(tree)  # mapped over the mesh; otherwise, XLA gathers the arrays first
+    specs = sharding.partition_specs(tree)  # for a map over the mesh, without which XLA would first gather the arrays
     lay_out = functools.partial(_vocab_minor, axes=axes)
     return jax.shard_map(lay_out, mesh=sharding.mesh, in_specs=(specs,), out_specs=specs)(tree)
 

@@ -1,6 +1,6 @@
-"""Checks of the jaxlib version and of the JAX settings that affect dtypes, random numbers and results.
+"""Checks the version of jaxlib, and the JAX settings that affect dtypes, random numbers and results.
 
-These settings may have been changed by environment variables or in a notebook.
+Environment variables or a notebook may have changed these settings.
 """
 
 import logging
@@ -37,7 +37,7 @@ def require_usable_jaxlib() -> None:
 
 
 def pin() -> None:
-    """Applies the required settings in this process. Reports on stderr which values were replaced.
+    """Applies the required settings in this process, and reports on stderr which values were replaced.
 
     Raises:
         BadInput: The installed jaxlib is unusable.
@@ -49,7 +49,7 @@ def pin() -> None:
 
 
 def require_pinned() -> None:
-    """Checks the settings and initializes JAX. Does not change any setting.
+    """Checks the settings without changing them, and initializes JAX.
 
     Raises:
         BadInput: A setting has the wrong value, the installed jaxlib is unusable, or JAX_PLATFORMS names an
@@ -67,7 +67,7 @@ def require_pinned() -> None:
 
 
 def _others() -> dict[str, Any]:
-    """Returns the settings with wrong values. Skips settings that this version of JAX does not have."""
+    """Returns the settings with wrong values, by name. Settings that this version of JAX does not have are ignored."""
     values = {name: getattr(jax.config, name, value) for name, value in REQUIRED.items()}
     values = {name: getattr(value, 'value', value) for name, value in values.items()}  # unwraps enums
     return {name: value for name, value in values.items() if value != REQUIRED[name]}

@@ -1,4 +1,4 @@
-"""Functions that map other functions over the named axes of a device mesh."""
+"""Maps functions over the named axes of a device mesh."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +14,10 @@ Result = TypeVar('Result')
 
 
 class MeshAxes(NamedTuple):
-    """The mesh axes over which the batch (`data`) and the output words (`model`) are divided; None if undivided."""
+    """The names of the mesh axes over which the batch (`data`) and the output words (`model`) are divided.
+
+    None means that the batch or the words are not divided.
+    """
 
     data: str | tuple[str, ...] | None = None
     model: str | None = None
@@ -24,9 +27,10 @@ NO_AXES = MeshAxes()
 
 
 def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
-    """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
+    """Maps a loss that each device computes for its part of a batch over the mesh.
 
-    Differentiate the mapped loss; averaging the gradients of the per-device losses gives wrong results.
+    The signature of the loss is `loss(params, *batch, replicated, axes=...) -> (mean, carry)`. To compute gradients,
+    differentiate the mapped loss. Averaging the gradients of the devices' losses would give wrong results.
 
     Args:
         loss: A function of the parameters, of trees of arrays whose first axis is divided over devices, and of one
@@ -35,7 +39,8 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         sharding: The sharding of the parameters and the batch.
 
     Returns:
-        A function that takes the same arguments except `axes`, as arrays on the mesh. Without a mesh, returns `loss`.
+        A function that takes the same arguments except `axes`, as arrays on the mesh. Without a mesh, the result is
+        `loss` itself.
     """
     if (mesh := sharding.mesh) is None:
         return loss
@@ -51,14 +56,15 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
 def map_parts(
     function: Callable[..., Result], sharding: MeshSharding, in_axes: Sequence[int | None], out_axis: int
 ) -> Callable[..., Result]:
-    """Maps a function over all mesh axes except MODEL, for use inside jit. The axes are specified as in `jax.vmap`.
+    """Divides arrays into parts over all mesh axes except MODEL, and applies a function to each part, inside jit.
 
-    XLA divides the work of each part over the model axis according to the sharding of the parameters.
+    The array axes are specified as in `jax.vmap`. XLA divides the work for each part over the model axis according to
+    the sharding of the parameters.
 
     Args:
-        function: A function of trees of arrays, applied to each part independently.
-        sharding: The sharding, with a mesh.
-        in_axes: For each argument, the array axis to divide; None if the argument is replicated.
+        function: A function of trees of arrays, which is applied to each part independently.
+        sharding: A sharding with a mesh.
+        in_axes: For each argument, the array axis to divide, or None if the argument is replicated.
         out_axis: The axis along which the results of the parts are concatenated.
     """
     assert sharding.mesh is not None
@@ -73,12 +79,12 @@ def map_parts(
 def _shard_mapped(
     loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    """Computes the mean loss over the batch, and the carry, with `jax.shard_map`. See `map_loss`."""
+    """Computes the mean loss over the batch, and the arrays with one row per stream, with `jax.shard_map`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
             return loss(params, *args, axes=axes)
-        # Mark the parameters as varying over the data axes, so that their gradients are summed over the parts.
+        # If the parameters are marked as varying over the data axes, JAX sums their gradients over the parts.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
         mean, carry = loss(params, *args, axes=axes)
         return jax.lax.pmean(mean, axes.data), carry
@@ -90,7 +96,7 @@ def _shard_mapped(
 
 
 def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    """Computes the same result as `_shard_mapped` with `jax.pmap`."""
+    """Computes the same results as `_shard_mapped`, but with `jax.pmap`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         mean, carry = loss(params, *args, axes=MeshAxes(DATA))

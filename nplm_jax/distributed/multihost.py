@@ -1,6 +1,6 @@
-"""Initialization of multi-process runs, and collectives between the processes.
+"""Initializes multi-process runs, and implements collective operations between their processes.
 
-All processes run the same program and call these functions in the same order. Only the first process writes files.
+All processes must run the same program and call these functions in the same order. Only the first process writes files.
 """
 
 import atexit
@@ -29,14 +29,14 @@ def start(
     heartbeat: int,
     on_loss: Callable[[], Any],
 ) -> None:
-    """Joins the other processes. Must be called before the first use of JAX.
+    """Connects this process to the other processes of the run. Must be called before the first use of JAX.
 
     Args:
         coordinator: HOST:PORT of the first process, or None to take it from SLURM or the environment.
         processes: The number of processes, or None to take it from SLURM or the environment.
         process_id: The index of this process, or None to take it from SLURM or the environment.
         heartbeat: The number of seconds without a heartbeat after which a process is considered lost.
-        on_loss: A function that ends this process, called if another process is lost during shutdown.
+        on_loss: A function that ends this process. It is called if another process is lost during shutdown.
 
     Raises:
         BadInput: The processes cannot be reached.
@@ -48,7 +48,7 @@ def start(
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
         jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports each error in one line
     try:
-        # Use a separate thread, because the main thread cannot handle signals while C++ code blocks it.
+        # Connect in a separate thread, because the main thread cannot handle signals while it waits in C++ code.
         joined = concurrent.futures.ThreadPoolExecutor(1).submit(
             jax.distributed.initialize,
             coordinator,
@@ -65,7 +65,7 @@ def start(
 
 
 def _leave(on_loss: Callable[[], Any]) -> None:
-    """Waits for all processes to exit, as JAX's exit handler does, but prints no traceback if a process was lost."""
+    """Waits for all processes to exit, like JAX's exit handler, but without a traceback if a process was lost."""
     try:
         jax.distributed.shutdown()
     except RuntimeError:
@@ -75,9 +75,9 @@ def _leave(on_loss: Callable[[], Any]) -> None:
 def is_lost_process(error: Exception) -> bool:
     """Returns whether JAX raised `error` because another process did not respond.
 
-    JAX has no exception type for lost processes. A collective raises JaxRuntimeError, or ValueError if NumPy waits for
-    its result. Only the status code and the message of gRPC, Gloo or NCCL distinguish a lost process from other
-    failures.
+    JAX has no exception type for lost processes. A collective operation raises JaxRuntimeError, or ValueError if NumPy
+    waits for its result. A lost process can be distinguished from other failures only by the status code and the
+    message of gRPC, Gloo or NCCL.
     """
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) or isinstance(error, BadInput):
         return False
@@ -86,7 +86,7 @@ def is_lost_process(error: Exception) -> bool:
 
 
 def is_alone() -> bool:
-    """Returns whether this is the only process."""
+    """Returns whether this is the only process of the run."""
     return jax.process_count() == 1
 
 
@@ -97,7 +97,9 @@ def is_primary() -> bool:
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Raises BadInput in all processes if the first process raises it in the block, so that none waits forever.
+    """Propagates a BadInput error that the first process raises in the block to all other processes.
+
+    Otherwise, the other processes would wait forever for the first process.
 
     Raises:
         BadInput: The first process raised BadInput.
@@ -112,7 +114,7 @@ def primary_first() -> Iterator[None]:
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """Returns bitwise copies of the first process's arrays in every process. The shapes must be equal."""
+    """Returns bitwise copies of the first process's arrays in every process. All processes must pass equal shapes."""
     if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
@@ -121,12 +123,16 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 
 
 def allgather(numbers_N: np.ndarray) -> np.ndarray:
-    """Returns the numbers from all processes in every process, as an array of shape processes x N."""
+    """Gathers the numbers of all processes in every process, as an array of shape (number of processes) x N."""
     return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the JSON values that differ: key -> (value in this process, value in the first process)."""
+    """Compares JSON values with those in the first process.
+
+    Returns:
+        For each key whose values differ, the value in this process and the value in the first process.
+    """
     text = json.dumps(values).encode()
     longest = int(allgather(np.array([len(text)], np.int32)).max())
     padded = np.frombuffer(text.ljust(longest), np.uint8)

@@ -1,7 +1,8 @@
-"""The device mesh, and the sharding of a training state over it (the paper's section 3).
+"""Defines the device mesh, and the sharding of a training state over the mesh (the paper's section 3).
 
-With data parallelism (section 3.1, but synchronous), each row of the mesh processes a part of the batch. With parameter
-parallelism (section 3.2), each column owns a part of the output words, with their rows of U, W and b.
+With data parallelism, each row of the mesh processes a part of the batch. Unlike in section 3.1 of the paper, updates
+are synchronous. With parameter parallelism (section 3.2), each column of the mesh owns a part of the output words, with
+the corresponding rows of U, W and b.
 """
 
 import dataclasses
@@ -23,16 +24,16 @@ PADDING_BIAS = -1e9  # bias of the words that pad V to a multiple of the model a
 class MeshSharding:
     """The placement of a training state on the devices of a mesh.
 
-    Without a mesh, all arrays are on one device: `shard` and `put` move arrays to this device, and `replicate` and
-    `unshard` return arrays unchanged. The module `mapping` maps functions over devices, and the module `constraints`
-    constrains arrays inside jit.
+    Without a mesh, all arrays are on a single device. In this case, `shard` and `put` move arrays to this device, and
+    `replicate` and `unshard` return arrays unchanged. The module `mapping` maps functions over devices, and the module
+    `constraints` constrains arrays inside jit.
 
     Attributes:
-        mesh: Devices with the axes `data`, `model` or both; None for a single device.
+        mesh: A mesh with the axis `data`, the axis `model` or both. None for a single device.
         mode: `shard_map`, or `pmap` for data-parallel training with jax.pmap.
         paddings: The name and the padding value of each parameter with one row per output word; see `paddings_of`. The
             rows of these parameters and of their optimizer state are divided over the model axis.
-        batch_axes: The axes over which the batch is divided. For sparse updates, these are all axes of the mesh.
+        batch_axes: The mesh axes over which the batch is divided. For sparse updates, these are all axes of the mesh.
     """
 
     mesh: Mesh | None = None
@@ -47,7 +48,7 @@ class MeshSharding:
 
     @property
     def platform(self) -> str:
-        """The platform of the devices, such as `cpu`. The devices may also be descriptions of absent hardware."""
+        """The platform of the devices, such as `cpu`. Descriptions of absent devices also have a platform."""
         return self.devices[0].platform
 
     def shard(self, tree: Tree) -> Tree:
@@ -73,10 +74,10 @@ class MeshSharding:
         return jax.tree_util.tree_map_with_path(put, tree, self.row_axes(tree), self.partition_specs(tree))
 
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
-        """Inverts `shard`: returns complete arrays without padding in every process.
+        """Inverts `shard`. Every process gets the complete arrays without padding.
 
-        Divided arrays become NumPy arrays, so that no device has to hold them in full. Of a replicated array, the copy
-        on the first device of this process is returned.
+        Arrays that are divided over devices become NumPy arrays, so that no device has to hold them in full. For a
+        replicated array, the copy on the first device of this process is returned.
         """
         if self.mesh is None:
             return tree
@@ -96,7 +97,7 @@ class MeshSharding:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def put(self, numbers: Any) -> Any:
-        """Copies numbers to every device. Unlike `replicate`, does not compare the values across processes."""
+        """Copies numbers to every device. Unlike `replicate`, does not check that they are equal in all processes."""
         if self.mesh is None:
             return jax.device_put(numbers)
         sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
@@ -119,10 +120,13 @@ class MeshSharding:
         return jax.tree.map(spec, self.row_axes(tree))
 
     def row_axes(self, tree: Any) -> Any:
-        """Returns the axis that divides the rows of each array: DATA (`batch_axes`), MODEL, or '' if replicated.
+        """Determines the axis over which the rows of each array are divided.
 
-        An array of the optimizer state is matched to the parameter whose path is the longest suffix of the array's
-        path. The array is divided like this parameter if both have the same number of rows.
+        An array of the optimizer state belongs to the parameter whose path is the longest suffix of the array's path.
+        It is divided in the same way as this parameter if both have the same number of rows.
+
+        Returns:
+            For each array, DATA (which stands for `batch_axes`), MODEL, or '' if the array is replicated.
         """
         parameters = jax.tree_util.tree_leaves_with_path(getattr(tree, 'params', tree))
         shapes, tables = {path: jnp.shape(leaf) for path, leaf in parameters}, dict(self.paddings)
@@ -142,14 +146,23 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
-    """Returns a mesh of the first data * model devices (by default, of `jax.devices()`), without axes of size 1."""
+    """Returns a mesh of the first data * model devices, which has no axes of size 1.
+
+    Args:
+        data: The size of the data axis.
+        model: The size of the model axis.
+        devices: The devices to choose from. If empty, `jax.devices()` are used.
+    """
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
     types, used = (AxisType.Auto,) * len(axes), (devices or jax.devices())[: data * model]
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
 
 
 def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
-    """Returns the sharding for scoring: the training sharding, or a sharding over all devices of this process.
+    """Returns the sharding with which a trained model scores words.
+
+    It is the training sharding, unless the devices belong to several processes that score words independently. In that
+    case, scored words are divided over the devices of this process.
 
     Args:
         sharding: The training sharding.
@@ -167,7 +180,10 @@ def num_parts(sharding: MeshSharding) -> int:
 
 
 def pad(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Pads the tables of a training state to a multiple of the model axis size; see `MeshSharding.paddings`."""
+    """Pads the tables of a training state, so that the number of rows is a multiple of the size of the model axis.
+
+    See `MeshSharding.paddings` for the padding values.
+    """
     if sharding.mesh is None:
         return tree
 
@@ -175,7 +191,8 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Do not pass constant_values. If a program pads an array with two values, XLA's partitioner uses one for both.
+        # Do not pass constant_values. If a program pads arrays with two different values, XLA's partitioner uses the
+        # same value for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
@@ -184,7 +201,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def unpad(params: dict[str, Any], sharding: MeshSharding, num_rows: int) -> dict[str, Any]:
-    """Removes the rows added by `pad`, for use inside jit. The remaining rows stay divided over devices."""
+    """Removes the rows that `pad` added, inside jit. The remaining rows stay divided over devices."""
     if sharding.mesh is None:
         return params
     return params | {name: params[name][:num_rows] for name, _ in sharding.paddings if name in params}
@@ -205,13 +222,15 @@ def fetch(array: jax.Array) -> np.ndarray:
 
 
 def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int, sharding: MeshSharding) -> jax.Array:
-    """Reads rows onto every device. Each process reads only the shares of its own devices.
+    """Reads rows, such as rows of a file, and copies all of them to every device.
+
+    Each process reads only a share of the rows for each of its devices. The devices then exchange these shares.
 
     Args:
-        read: A function (start, stop) -> rows.
+        read: A function that takes `start` and `stop`, and returns the rows from `start` up to but excluding `stop`.
         num_rows: The number of rows.
         width: The length of a row.
-        sharding: The sharding.
+        sharding: The sharding, whose devices receive the rows.
 
     Returns:
         The rows, padded with copies of the last row to a multiple of the number of devices.
@@ -232,7 +251,7 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
 
 
 def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding) -> tuple[int, float]:
-    """Returns the number of rows that pad an array to a multiple of the model axis size, and the padding value."""
+    """Returns how many rows pad an array to a multiple of the size of the model axis, and the padding value."""
     assert sharding.mesh is not None
     if axis != MODEL or MODEL not in sharding.mesh.axis_names:
         return 0, 0.0

@@ -1,4 +1,4 @@
-"""Creation and validation of the sharding that the settings `parallel.*` describe."""
+"""Creates and validates the sharding that the settings `parallel.*` describe."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,16 +20,18 @@ def make_sharding(
     devices: Sequence[jax.Device] = (),
     num_microbatches: int = 1,
 ) -> MeshSharding:
-    """Returns the sharding that `parallel.*` describes, or ONE_DEVICE if both axes have size 1.
+    """Returns the sharding that `parallel.*` describes, or ONE_DEVICE if both mesh axes have size 1.
 
     Args:
         settings: The settings `parallel.*`.
-        batch_size: Examples per update.
-        num_streams: Streams per update, which is equal to `batch_size` for window models.
-        uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
-        devices: The devices (default: `jax.devices()`). To compile programs, descriptions of absent devices are
-            sufficient; see `experiments/cost/accelerator`.
-        num_microbatches: Microbatches per update (`train.accumulate`). Each microbatch is divided over the devices.
+        batch_size: The number of examples per update.
+        num_streams: The number of streams per update, which is equal to `batch_size` for window models.
+        uses_sparse_updates: Whether the output layer has sparse updates. In this case, the batch is divided over all
+            devices.
+        devices: The devices. If empty, `jax.devices()` are used. To compile programs without executing them,
+            descriptions of absent devices are sufficient; see `experiments/cost/accelerator`.
+        num_microbatches: The number of microbatches per update (`train.accumulate`). Each microbatch is divided over
+            the devices.
 
     Raises:
         BadInput: There are too few devices, or the batch cannot be divided evenly over them.

@@ -1,4 +1,4 @@
-"""Beam search for the most likely continuations of a prompt.
+"""Finds likely continuations of a prompt with beam search.
 
 Dims: N words in the prompt, T words to generate, V vocabulary, K beam width.
 """
@@ -19,7 +19,7 @@ def beam(
     Args:
         model: Any language model.
         prompt_N: Word ids in reading order; may be empty.
-        words: The number of words to generate.
+        words: The number of words to generate in each sequence.
         width: The number of hypotheses to keep after each word.
         rare: Whether the rare-word symbol may be generated.
 

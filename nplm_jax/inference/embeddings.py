@@ -1,4 +1,4 @@
-"""Uses the learned word features C: nearest neighbours, two-dimensional projections and word2vec files.
+"""Finds nearest neighbours of words, projects word features C to two dimensions, and writes word2vec files.
 
 Dims: V words, M features per word, B query words, K neighbours.
 """
@@ -88,8 +88,8 @@ def write_word2vec(
     per feature in the text format and four bytes per feature in the binary format.
 
     Args:
-        vocabulary: The words.
-        features_VxM: The word features.
+        vocabulary: The words, in the order of the rows of `features_VxM`.
+        features_VxM: The features of each word, converted to float32.
         path: The file to write.
         binary: Whether to write the binary format instead of the text format.
 
@@ -131,7 +131,7 @@ def nearest_words(
     """Finds the nearest neighbours of a word in the feature space of each network.
 
     Args:
-        vocabulary: The words.
+        vocabulary: The vocabulary of the networks.
         networks: The name and the features (V x M) of each network.
         word: The word, spelled as in `Vocabulary.shown`. The leading ␣ of a subword may be omitted.
         k: The number of neighbours, at least 1.

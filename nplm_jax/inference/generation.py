@@ -1,4 +1,4 @@
-"""Text generation with any language model: greedy decoding and sampling (temperature, top-k, nucleus).
+"""Generates text with any language model, by greedy decoding or by sampling (temperature, top-k, nucleus).
 
 Dims: B sequences, T words to generate, N words in a context, V vocabulary, K most likely words.
 """

@@ -6,9 +6,9 @@ and after_i. Its rows in C and in the output matrices are averages over the know
 
     q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
-normalized over the candidates v; the last factor is included only if following words are used as evidence. By Bayes'
-rule, this is the posterior probability of v in all these contexts, under a uniform prior. `Weighting(rule='mean')` uses
-the weights of the paper, q(v) = mean_i P(v | before_i).
+normalized over the candidates v. The last factor is included only if following words are used as evidence. By Bayes'
+rule, q(v) is the posterior probability of v in all these contexts, under a uniform prior. `Weighting(rule='mean')`
+selects the weights of the paper, q(v) = mean_i P(v | before_i).
 
 The bias b_w is fitted so that the mean of P(w | context) over contexts sampled from the network equals the relative
 frequency of w in the text. The bias of <rare>, which represented w before, is lowered accordingly.
@@ -38,9 +38,9 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
-CONTEXT_WORDS = 63  # context length for networks of unlimited order; with <rare>, 64
-BLOCK = 64  # maximum B of a B x V array
-# Biases are fitted to the contexts at the last words of sampled sequences.
+CONTEXT_WORDS = 63  # context length for networks of unlimited order; 64 with the initial <rare>
+BLOCK = 64  # maximum number of contexts in a batch (B)
+# Biases are fitted to sampled contexts: those of the last LAST_WORDS words in each of SEQUENCES sequences.
 SEQUENCES, FIRST_WORDS, LAST_WORDS, SEED = 64, 16, 48, 1
 BIAS_ITERATIONS = 3
 
@@ -50,10 +50,10 @@ class Weighting:
     """Options for weighting the known words.
 
     Attributes:
-        rule: `posterior` for the module's equation, or `mean` for the paper's weights, which ignore the other options.
-        following: The number of following words used as evidence. Each of them requires K next-word distributions
-            per occurrence.
-        candidates: The maximum number K of words with nonzero weights, which best fit the preceding words.
+        rule: `posterior` for the weights q(v) in the module docstring, or `mean` for the weights of the paper. With
+            `mean`, all other options are ignored.
+        following: The number of following words used as evidence. Computation time grows with K times this number.
+        candidates: The maximum number K of known words with nonzero weights: those that best fit the preceding words.
         min_count: The minimum count of a candidate. The features of rarer words are poorly trained. If fewer than
             `candidates` words qualify, the most frequent words are candidates.
     """
@@ -94,11 +94,11 @@ def induce(
         run: A trained network.
         words: The new words, or one word.
         lines: Lines of words, tokenized like the corpus (`Vocabulary.tokenize`).
-        counts: The count of each new word in the text of the vocabulary; by default, its count in `lines`.
-        weighting: The options for the weights.
+        counts: The counts of new words in the vocabulary's text. The default for each word is its count in `lines`.
+        weighting: How the known words are weighted.
 
     Returns:
-        The model and the vocabulary with the new words. The ids of the new words follow those of the known words.
+        A model whose network and vocabulary include the new words. Their ids follow those of the known words.
 
     Raises:
         BadInput: The model does not support new words, or a word is already known or does not occur in `lines`.
@@ -125,7 +125,7 @@ def induce(
 
 
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:
-    """Returns the model. Raises BadInput unless it is a network over this vocabulary that supports new words."""
+    """Returns the model if it is a network over this vocabulary that supports new words. Else, raises BadInput."""
     if not isinstance(model, NeuralLanguageModel):
         raise BadInput('model', 'must be a network; other models have no word features', value=type(model).__name__)
     output = model.network.output
@@ -137,7 +137,7 @@ def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageM
 
 
 def find_occurrences(vocabulary: Vocabulary, word: str, lines: Sequence[Sequence[str]]) -> list[Occurrence]:
-    """Returns the context of each occurrence of a new word. A line begins in the same context as a prompt."""
+    """Returns the context of each occurrence of a new word. Each line is preceded by the same context as a prompt."""
     occurrences = []
     for line in (line for line in lines if word in line):
         ids_T = encode_prompt(line, vocabulary)
@@ -155,10 +155,10 @@ def word_weights(
     """Computes the weights of known words for each new word.
 
     Args:
-        model: The network.
+        model: The network to which the words are added.
         vocabulary: The vocabulary of the network, with counts.
         seen: The occurrences of each new word.
-        weighting: The options.
+        weighting: How the known words are weighted.
 
     Returns:
         The weights, float64, W x V; each row sums to one.
@@ -210,7 +210,7 @@ def append_words(
     Their rows are weighted averages of the rows of known words, and their biases are fitted to their counts.
 
     Args:
-        model: The network.
+        model: The network to which the words are added.
         vocabulary: The vocabulary of the network.
         words: The new words.
         counts_W: The counts of the new words in the text from which the vocabulary was built.
@@ -221,7 +221,7 @@ def append_words(
     log_share_W = np.log(np.asarray(counts_W, np.float64)) - np.log(sum(vocabulary.counts))
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
     rows = {name: mean(model.params[name]) for name in model.network.tables.of_words if name != BIAS}
-    # Initially, the bias minus the log frequency equals its average over the known words.
+    # Initially, the bias minus the log frequency of a new word is the weighted mean of this difference for known words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = append_rows(model.network, model.params, rows)
     blocks = _sampled_features(model)
@@ -254,7 +254,7 @@ def _sum_over_contexts(
 
 
 def _context(model: NeuralLanguageModel, occurrence: Occurrence) -> np.ndarray:
-    """Returns the preceding words of an occurrence, truncated to the order of the network."""
+    """Returns the words before an occurrence, truncated to the number of words that the network reads."""
     size = CONTEXT_WORDS if model.n is None else model.n - 1
     return occurrence.before[max(0, len(occurrence.before) - size) :]
 
@@ -272,9 +272,9 @@ def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.n
     return log_p_K
 
 
-@functools.lru_cache(maxsize=1)  # shared by all new words of a network
+@functools.lru_cache(maxsize=1)  # reused for all new words of a network
 def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
-    """Samples sequences from the network. Returns their features, one block for each of the last positions."""
+    """Samples sequences from the network, and returns the features at each of their last LAST_WORDS positions."""
     choice = Choice(rare=True)
     ids_SxT = sample(model, np.zeros(0, np.int32), FIRST_WORDS + LAST_WORDS, SEQUENCES, choice, seed=SEED)
     state, blocks = model.prefill(ids_SxT[:, :FIRST_WORDS]), []
@@ -285,7 +285,7 @@ def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
 
 
 def _mean_probabilities(network: Network, params: Params, blocks: Sequence[Features], ids: np.ndarray) -> np.ndarray:
-    """Returns the mean probability of each word over contexts given by their features, float64."""
+    """Returns the mean probability of each word in `ids` over the contexts with the given features, float64."""
     return np.mean([np.asarray(_block_mean(network, params, features, ids), np.float64) for features in blocks], axis=0)
 
 

@@ -106,7 +106,7 @@ class Score(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the perplexity, to first order: perplexity * `nll_error`."""
+        """The standard error of the perplexity, approximated to first order by perplexity * `nll_error`."""
         return self.perplexity * self.nll_error
 
 
@@ -134,9 +134,9 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     result treats these spans as independent observations.
 
     Args:
-        model: The model.
+        model: The language model to score.
         tokens_T: Word ids of the stream.
-        span: The words to sample from.
+        span: The positions of the words to sample from.
         num_words: The maximum number of words in the sample. If it is 0, all words in the span are predicted.
 
     Raises:
@@ -163,7 +163,7 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
     """Returns up to 16 spans of equal length, evenly spaced, with at most `num_words` words in total.
 
     Args:
-        span: The words to sample from.
+        span: The positions of the words to sample from.
         num_words: The maximum number of words, at least 1. If `span` has at most this many words, the only result is
             `span` itself.
 

@@ -107,7 +107,7 @@ class Body(Component, abc.ABC):
         return dict(zip(self.widths, keys))
 
     def start(self, num_streams: int) -> State:
-        """Returns the initial state of `num_streams` streams."""
+        """Returns the initial state of `num_streams` streams, or None if the body is stateless."""
         return None
 
     @abc.abstractmethod
@@ -140,7 +140,7 @@ def windows(e_SxLxM: jax.Array, num_words: int, starts_SxL: jax.Array | None = N
     """Returns the window of the last N words at each position, S x T x N x M, in reading order.
 
     Args:
-        e_SxLxM: The embedded tokens of each stream.
+        e_SxLxM: The embedded tokens of each stream in reading order.
         num_words: N. The number of windows per stream is T = L - N + 1.
         starts_SxL: Whether each token begins a line; see `Batch.starts_SxL`. If given, the tokens of a window that
             precede the current line are replaced by the first token of the line.

@@ -1,7 +1,7 @@
-"""Distillation: training a network on both the targets and the distributions of teacher networks.
+"""Implements distillation: a network is trained on both the targets and the distributions of teacher networks.
 
-The soft targets are the mean of the teachers' distributions, q. The output layer computes the loss; see
-`outputs.soft_targets`.
+The soft targets q are the mean of the teachers' distributions. The output layer of the trained network (the student)
+computes the loss; see `outputs.soft_targets`.
 
 Dims: V vocabulary, S streams (or the words that all examples share), T targets per stream, B = S * T examples.
 
@@ -26,27 +26,29 @@ from nplm_jax.nn import Keys, Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params, Rows, View, view_rows
 
-_CONTEXT = 32  # words that a teacher with unlimited reach reads for each shuffled example
+_CONTEXT = 32  # number of context words that a teacher with unlimited reach reads for each shuffled example
 
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(Network):
-    """A network with teachers, used only in training. The teachers read the same batches in float32 without dropout.
+    """A network with teachers, which is used only in training.
 
-    `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
-    their states along the same streams. The state is then a pair: the network's state and the teachers' states. If the
-    examples are shuffled, each teacher starts from its initial state and reads the context of each example, which
-    consists of `reach` words, or of _CONTEXT words if the teacher's reach is unlimited.
+    The teachers read the same batches as the network, in float32 and without dropout. Their parameters are passed as
+    `Batch.teachers`.
+
+    - If the network trains on streams, stateful teachers carry their states along the same streams.
+    - If the examples are shuffled, each teacher starts from its initial state and reads the context of each example.
+      The context consists of `reach` words, or of _CONTEXT words if the reach of the teacher is unlimited.
 
     Attributes:
-        teachers: The teacher networks, over the same vocabulary.
+        teachers: The teacher networks, over the same vocabulary as the network.
     """
 
     teachers: tuple[Network, ...] = ()
 
     @property
     def layout(self) -> Layout:
-        """See `Network.layout`. The lookback covers the teachers' context."""
+        """See `Network.layout`. The lookback is long enough for the contexts of the teachers."""
         own = super().layout
         return own._replace(lookback=max(own.lookback, *(self._lookback(teacher.body) for teacher in self.teachers)))
 
@@ -67,7 +69,7 @@ class Distilled(Network):
         axes: MeshAxes = NO_AXES,
         **options: Any,
     ) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        """See `Network.loss`. The loss is the cross-entropy with the targets and the teachers."""
+        """See `Network.loss`. The loss is the cross-entropy with a mixture of targets and teachers' distributions."""
         own, states = self.start(len(batch.ids_SxL)) if state is None else state
         teachers, states = self.read(batch, states)
         loss, (nll, own) = super().loss(view, batch, own, keys, axes, teachers=teachers, **options)
@@ -81,13 +83,13 @@ class Distilled(Network):
             states: The state of each teacher before the batch.
 
         Returns:
-            The teachers with the features that they computed for each example, and their states after the batch.
+            The distribution of the teachers for each example of the batch, and the teachers' states after the batch.
         """
         features, after = [], []
         for network, params, state in zip(self.teachers, batch.teachers, states, strict=True):
             words = batch.recent(self._lookback(network.body))
             if not self.body.layout.over_streams:
-                zero = 0 * batch.ids_SxL[0, 0]  # makes the state vary over the devices of a mesh
+                zero = 0 * batch.ids_SxL[0, 0]  # marks the state as varying over the devices of a mesh
                 state = jax.tree.map(lambda x, z=zero: x + z.astype(x.dtype), network.start(len(batch.ids_SxL)))
             output = network.features(params, words.ids_SxL, state, starts_SxL=words.starts_SxL)
             num_targets = batch.targets_SxT.shape[1]
@@ -99,13 +101,13 @@ class Distilled(Network):
 
 @flax.struct.dataclass
 class Teachers:
-    """The mean distribution of the teachers for a batch of examples. Implements `outputs.soft_targets.SoftTargets`.
+    """The mean of the teachers' distributions for each example of a batch. Implements `soft_targets.SoftTargets`.
 
     Attributes:
         layers: The output layer of each teacher.
         tables: For each teacher, the names of the parameters with one row per output word.
         params: The parameters of each teacher. They are constants in the student's gradient.
-        features: The features that each teacher computes for the student's examples.
+        features: The features of the examples, as computed by each teacher.
     """
 
     layers: tuple[OutputLayer, ...] = flax.struct.field(pytree_node=False)
@@ -123,8 +125,8 @@ class Teachers:
     ) -> tuple[jax.Array, jax.Array]:
         """See `SoftTargets.of_candidates`.
 
-        A teacher's distribution is estimated by exp(y) for the target and exp(y) / P(included) for each of the
-        remaining samples, normalized to sum to one. The estimate is exact if all words are sampled.
+        The distribution of a teacher with scores y is estimated by exp(y) for the target and by exp(y) / P(included)
+        for each of the other samples, normalized to sum to one. The estimate is exact if all words are sampled.
         """
         is_target_SxB = samples_S[:, None] == targets_B[None, :]
 
@@ -148,15 +150,15 @@ def word_scores(
     samples_S: jax.Array,
     precision: Precision,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns log P of selected words, up to a constant for each example, float32, nats.
+    """Returns log P of selected words, up to an additive constant for each example, float32, nats.
 
-    A softmax layer reads only the rows of the selected words.
+    For a softmax layer, the function reads only the rows of the selected words.
 
     Args:
-        layer: The output layer.
+        layer: The output layer of a teacher.
         tables: The names of the layer's parameters with one row per output word.
-        params: The parameters.
-        features: The features.
+        params: The parameters of the teacher.
+        features: The features that the teacher computed for the examples.
         targets_B: One word per example, int32.
         samples_S: Words that all examples share, int32.
         precision: See `outputs.softmax.probabilities`.

@@ -1,7 +1,7 @@
-"""A fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
+"""Implements a fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
 
-Input products and weight gradients are computed for all words at once, so that only the recurrence needs a scan. A scan
-over Flax's cell gives the same results up to rounding, but takes 1.2 to 1.7 times as long on a CPU
+Input products and weight gradients are computed for all words at once, so that only the recurrence requires a scan. A
+scan over Flax's cell gives the same results up to rounding, but takes 1.2 to 1.7 times as long on a CPU
 (experiments/beyond/recurrent).
 
 Dims: S streams, T words per stream, D inputs, K state size, G = 4K size of the gates i, f, g, o.
@@ -30,10 +30,11 @@ def read(
         carry: c and h before the first word.
         x_TxSxD: The inputs, float32 or bfloat16. The input term of the gates and the saved gates have the same dtype.
         precision: The precision of the factors in matrix products. Sums and the state are float32.
-        keep_TxSx1: A factor that multiplies c and h before each word. None means 1.
+        keep_TxSx1: The factor by which c and h are multiplied before each word, such as 0 to reset the state. None
+            means 1.
 
     Returns:
-        c and h after the last word, and h after each word, T x S x K, float32.
+        A tuple (carry, h): c and h after the last word, and h after each word, T x S x K, float32.
     """
     W_DxG, W_KxG, b_G = join_gates(cell)
     z_TxSxG = matmul(x_TxSxD, W_DxG, precision) + b_G[None, None, :]
@@ -48,7 +49,7 @@ def scale(carry: Any, keep_Sx1: jax.Array | None) -> Any:
 
 
 def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Concatenates the gates' parameters: input weights D x G, state weights K x G and biases G."""
+    """Concatenates the parameters of the gates. Returns input weights D x G, state weights K x G, and biases G."""
     W_DxG, W_KxG = (jnp.concatenate([cell[side + gate]['kernel'] for gate in GATES], axis=1) for side in 'ih')
     return W_DxG, W_KxG, jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
 
@@ -118,6 +119,6 @@ _scan.defvjp(_forward, _backward)
 
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Rounds `left` to the dtype of `right` and multiplies the matrices in float32."""
+    """Multiplies `left`, rounded to the dtype of `right`, by `right`. The sums and the result are float32."""
     precision = product_precision(right.dtype)
     return jnp.dot(left.astype(right.dtype), right, precision=precision, preferred_element_type=jnp.float32)

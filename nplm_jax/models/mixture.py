@@ -1,4 +1,4 @@
-"""Mixtures of language models, with the three weighting schemes in section 4 of the paper.
+"""Implements mixtures of language models, with the three weighting schemes in section 4 of the paper.
 
 Dims: M models, T words in a span, B contexts, V vocabulary, Q bins of contexts.
 """
@@ -38,13 +38,13 @@ class ContextBins:
         return np.zeros(len(contexts_BxN), np.int64)
 
     def of_stream(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the bin of the context of each word of `span`, integers, T."""
+        """Returns the bin of the context before each word in `span`, integers, T."""
         words_L = with_history(tokens_T, span, self.num_context)
         return self.of_contexts(sliding_window_view(words_L, self.num_context)[: len(span)])
 
 
 class MixtureState(NamedTuple):
-    """The decoding state of a mixture: the last words, which determine the weights, and each model's state."""
+    """The decoding state of a mixture: the last words, which determine the weights, and the state of each model."""
 
     contexts_SxN: np.ndarray
     parts: tuple[State, ...]
@@ -54,14 +54,14 @@ class Mixture(LanguageModel):
     """A mixture of models: P(w | h) = sum over models i of weights[bin of h, i] P_i(w | h).
 
     Attributes:
-        models: The models.
+        models: The models, which have equal vocabularies.
         weights_QxM: The weights of each bin, float64. Each row sums to one.
         bins: The partition of contexts into bins.
         n: The largest order among the models, or None if any model has no order.
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
-        """Creates a mixture. Raises BadInput if the models' vocabularies differ or the weights have the wrong form."""
+        """Creates a mixture. Raises BadInput if the models' vocabularies differ, or if the weights are invalid."""
         check_models(models)
         shape, weights_QxM = (bins.num_bins, len(models)), np.asarray(weights_QxM, np.float64)
         fits = weights_QxM.shape == shape and (weights_QxM >= 0).all() and (abs(weights_QxM.sum(1) - 1) < 1e-6).all()
@@ -93,7 +93,7 @@ class Mixture(LanguageModel):
         return [_log_weighted_sum(np.stack(log_p), weights_MxT[:, line]) for log_p, line in zip(scores, line_slices)]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.matched_lengths`. Returns the maximum over the models."""
+        """See `LanguageModel.matched_lengths`. Returns the greatest length among the models for each word."""
         return np.max([model.matched_lengths(tokens_T, span) for model in self.models], axis=0)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class Mixture(LanguageModel):
         return self._mix(log_p, state.contexts_SxN)
 
     def advance(self, state: MixtureState, ids_S: jax.Array | np.ndarray) -> MixtureState:
-        """See `LanguageModel.advance`. Each model has its own state, so it never reads a context twice."""
+        """See `LanguageModel.advance`. Advances the state of each model, so no model reads a context twice."""
         parts = (model.advance(part, ids_S) for model, part in zip(self.models, state.parts))
         words = np.concatenate([state.contexts_SxN, np.asarray(ids_S)[:, None]], axis=1)
         return MixtureState(words[:, 1:], tuple(parts))
@@ -126,7 +126,7 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Combines the models' log P for all words. Returns log P, float32, B x V, nats."""
+        """Combines the log-probabilities of all words under each model. Returns log P, float32, B x V, nats."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
@@ -135,7 +135,7 @@ class CachedScores(LanguageModel):
     """A wrapper that caches a model's scores, so that several mixtures can use them without scoring the words again.
 
     Attributes:
-        scores: log P for the words in each span, nats, by (digest of the stream, span).
+        scores: log P of the words in each span, nats. The keys are pairs (digest of the stream, span).
     """
 
     def __init__(
@@ -147,9 +147,9 @@ class CachedScores(LanguageModel):
         """Wraps a model.
 
         Args:
-            model: The model.
+            model: The model whose scores are cached.
             scores: Scores that are already known.
-            scored: A callback that is passed the number of words scored in each step.
+            scored: A function that is called after each step with the number of words scored in this step.
         """
         self._model, self._scored, self.n = model, scored, model.n
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
@@ -163,7 +163,7 @@ class CachedScores(LanguageModel):
         """See `LanguageModel.score_span`. Caches the scores for each stream and span."""
         key = self._digest(tokens_T), span
         if key not in self.scores:
-            # A model without an order carries a state through the span.
+            # A model without an order carries a state through the span, so the span is scored in a single step.
             size = CHUNK_SIZE if self.n else max(len(span), 1)
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
@@ -178,7 +178,7 @@ class CachedScores(LanguageModel):
         self.scores[self._digest(tokens_T), span] = log_p_T
 
     def _digest(self, tokens_T: np.ndarray) -> str:
-        """Returns the digest of a stream. The digest of the last read-only stream, such as a mapped file, is cached."""
+        """Returns the digest of a stream. For a read-only stream, such as a mapped file, the last digest is cached."""
         tokens_T = np.asanyarray(tokens_T)  # keeps the identity of a mapped file
         stream = self._stream
         if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
@@ -230,9 +230,9 @@ def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndar
     """Rescales user-supplied weights to sum to exactly one.
 
     Args:
-        key: The option that specifies the weights, for error messages.
-        value: The value of the option.
-        weights: A weight for each model.
+        key: The name of the option that specifies the weights, for error messages.
+        value: The value of the option as the user wrote it, for error messages.
+        weights: The weight of each model, 0 or more.
 
     Returns:
         The weights, float64, 1 x M.
@@ -258,10 +258,10 @@ def fit(
     Args:
         models: One or more models.
         tokens_T: The token ids of the text that contains the span.
-        valid: The validation words.
+        valid: The positions of the validation words in the text.
         bins: The bins of contexts, each of which gets its own weight vector. None for a single weight vector. The paper
             uses the bins of the interpolated trigram, which depend on the frequency of the context.
-        iterations: The number of EM iterations, starting from equal weights. None for the optimum.
+        iterations: The number of EM iterations, starting from equal weights. If None, the weights are optimal.
 
     Examples:
         >>> from nplm_jax.ngram.counts import count

@@ -1,7 +1,8 @@
-"""The Mogrifier, an LSTM whose input and state gate each other before each step.
+"""Implements the Mogrifier, an LSTM whose input and state gate each other before each step.
 
-Round i = 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
-is the input of the layer and h its state before the word. An LSTM step then uses the gated x and h.
+Let x be the input of a layer, and h the state of the layer before the word. In rounds i = 1, 2, ..., the layer updates
+x := 2 sigmoid(h Q_i) * x if i is odd, and h := 2 sigmoid(x R_i) * h if i is even. The gated x and h are then the input
+and the state of an LSTM step.
 
 Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 4K size of the gates i, f, g, o.
 
@@ -22,7 +23,7 @@ from nplm_jax.models.recurrent import Lstm
 from nplm_jax.nn import Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
 
-GATES_WEIGHT = 'W'  # the gates' weights: D + K rows, for x and h, and G columns
+GATES_WEIGHT = 'W'  # name of the weights of the gates, (D + K) x G; the first D rows are for x, the others for h
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Mogrifier(Lstm):
         return tuple(f'R_{i}_DxK' if i % 2 == 0 else f'Q_{i}_KxD' for i in range(1, self.rounds + 1))
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns the parameters of Flax's cell, and Q_i and R_i, uniform in ±1/sqrt(number of rows)."""
+        """Initializes the parameters of Flax's cell, and Q_i and R_i uniformly in ±1/sqrt(number of rows)."""
         cell = dict(super().init_cell(key, num_inputs))
         for i, name in enumerate(self.round_names):
             shape = (self.h, num_inputs) if name.startswith('Q') else (num_inputs, self.h)
@@ -75,20 +76,21 @@ def _read(
 ) -> tuple[Carry, jax.Array]:
     """Reads T words of each stream.
 
-    An offset has the same gradient as the product to which it is added. The gradient of a weight is therefore a single
-    product of left factors and offset gradients over all words, instead of a sum of T products inside a scan.
+    An offset is added to each product with a weight matrix: the bias for the gates, and zero for the rounds. The
+    gradient of an offset equals the gradient of the product. The gradient of a weight matrix is therefore a single
+    product over all words, of left factors and gradients of offsets, instead of a sum of T products inside a scan.
 
     Args:
         rounds: The names of the rounds' weights, in order.
         precision: The precision of the factors in matrix products; sums and the state are float32.
-        weights: The weights by name.
+        weights: The weights of the rounds and of the gates, by name.
         keep_TxSx1: See `Recurrent.read`.
-        offsets: The term that is added to the product with each weight, T x S x number of columns of the weight.
+        offsets: The offset of the product with each weight, T x S x (number of columns of the weight).
         carry: c and h before the first word.
-        x_TxSxD: The inputs.
+        x_TxSxD: The inputs of the layer, float32 or bfloat16.
 
     Returns:
-        c and h after the last word, and h after each word, T x S x K, float32.
+        A tuple (carry, h): c and h after the last word, and h after each word, T x S x K, float32.
     """
     return _scan(rounds, precision, weights, keep_TxSx1, offsets, carry, x_TxSxD)[0]
 
@@ -150,9 +152,9 @@ def _rows(values_TxSxD: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) -> jax.Array:
-    """Rounds `left_SxD` and multiplies it by a rounded weight, which is passed with its transpose.
+    """Rounds `left_SxD` to the dtype of a weight and multiplies it by the weight, which is passed with its transpose.
 
-    Only the left factor has a gradient. The gradient is computed from the rounded cotangent.
+    Only the left factor has a gradient, which is computed from the rounded cotangent.
     """
     return product(left_SxD, right_DxK)
 

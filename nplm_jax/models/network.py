@@ -122,7 +122,7 @@ class Network:
 
         Args:
             view: The parameters, or the rows that the output layer selected.
-            batch: The examples.
+            batch: The examples on this device.
             state: The state after the previous batch, or None for the initial state.
             keys: The random keys of the update. If None, dropout is disabled.
             axes: The named mesh axes over which streams and words are sharded.
@@ -146,7 +146,7 @@ class Network:
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:
-    """Returns this device's share of the rows of a replicated array, zero-padded to `num_rows`."""
+    """Returns the rows of a replicated array that belong to this device, padded with zeros to `num_rows` rows."""
     first = num_rows * jax.lax.axis_index(axis)
     padding = num_rows * jax.lax.axis_size(axis) - len(table_VxD)
     return jax.lax.dynamic_slice_in_dim(jnp.pad(table_VxD, ((0, padding), (0, 0))), first, num_rows)

@@ -1,4 +1,4 @@
-"""Incremental computation of a network's features over streams of words.
+"""Computes the features of a network incrementally over streams of words.
 
 Dims: S streams, L words per stream in each call, R words of lookback (`Body.lookback`), K blocks of B words.
 """
@@ -50,7 +50,7 @@ def stream_blocks(
     Args:
         network: The network.
         tokens_T: Ids of the stream.
-        span: The words to predict.
+        span: The positions of the words to predict.
         size: B, the number of words per block.
 
     Returns:

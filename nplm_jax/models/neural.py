@@ -30,7 +30,7 @@ SCORING_BATCH = 256  # minimum number of words scored at once; their V x B score
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32); SCORING_BATCH words are always allowed
 LENGTH_MULTIPLE = 16  # words of a line or context read per call; constant to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
-MAX_LENGTH = 2**17  # longer lines are not read in parallel, because all lines in a batch are padded to the longest line
+MAX_LENGTH = 2**17  # words; longer lines are read as streams, because parallel lines are padded to the longest line
 _NO_WORD = -1  # padding after the end of a line
 
 
@@ -53,7 +53,7 @@ class NeuralLanguageModel(LanguageModel):
         """Creates a model from a network and its parameters, which are not copied.
 
         Args:
-            network: The network.
+            network: The network, without its parameters.
             params: The parameters, placed on the devices by `sharding.shard`.
             sharding: How parameters and scored words are divided over devices; see `sharding.scoring_sharding`.
         """
@@ -125,10 +125,10 @@ class NeuralLanguageModel(LanguageModel):
         return log_p
 
     def _score_batch(self, lines_SxT: np.ndarray) -> np.ndarray:
-        """Returns log P for each word given the previous words in its line, S x T, nats; 0 after the end of a line.
+        """Returns log P of each word given the previous words in its line, S x T, nats, and 0 after the end of a line.
 
         Args:
-            lines_SxT: Word ids, padded with _NO_WORD. Lines that share a prefix are adjacent.
+            lines_SxT: Word ids, int32, padded with _NO_WORD. Lines that share a prefix must be adjacent.
         """
         (S, T), source_rows_SxT = lines_SxT.shape, first_rows(lines_SxT)
         is_scored_SxT = (source_rows_SxT == np.arange(S)[:, None]) & (lines_SxT != _NO_WORD)

@@ -1,4 +1,4 @@
-"""Open-vocabulary models, which combine a closed-vocabulary model with a distribution over spellings.
+"""Implements open-vocabulary models, which combine a closed-vocabulary model with a distribution over spellings.
 
 Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
 Words in the vocabulary keep their probabilities. After every context, the probabilities of all strings therefore sum to
@@ -42,7 +42,7 @@ class OpenVocabulary:
 
     Attributes:
         model: A model over `vocabulary`.
-        vocabulary: The vocabulary.
+        vocabulary: The vocabulary of the model and of the spelling distribution.
         spelling: The distribution over the words outside the vocabulary.
     """
 

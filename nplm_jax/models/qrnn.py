@@ -1,7 +1,8 @@
-"""The quasi-recurrent network. Matrix products cover all words at once, and the only recurrence is a gated sum.
+"""Implements the quasi-recurrent network, whose only recurrence is a gated sum.
 
-(z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + W' x_{t-1} + b); c_t = f * c_{t-1} + (1 - f) * z; h_t = o * c_t. Only the
-first layer has W', which makes that layer a convolution over two words.
+A layer computes (z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + W' x_{t-1} + b), c_t = f * c_{t-1} + (1 - f) * z and
+h_t = o * c_t. Only the first layer has W', which makes this layer a convolution over two words. The matrix products are
+computed for all words at once.
 
 Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 3K.
 
@@ -24,10 +25,10 @@ _BEFORE = 'W_before_DxG'
 
 
 class Qrnn(Recurrent):
-    """A quasi-recurrent network. The state of a layer is c; the first layer also keeps its last input."""
+    """A quasi-recurrent network. The state of a layer is c, and in the first layer also the last input."""
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects dropout of recurrent weights, because this network has none."""
+        """See `Component.check`. Also rejects dropout of recurrent weights, which this network does not have."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
         require(not rate, 'model.weight_dropout', rate, allowed)
         super().check()
@@ -39,7 +40,7 @@ class Qrnn(Recurrent):
         return params
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """See `Body.output_keys`. Does not reuse the key from `Recurrent.output_keys`, which initializes W'."""
+        """See `Body.output_keys`. The key from `Recurrent.output_keys` is not reused, because it initializes W'."""
         return Body.output_keys(self, key)
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:

@@ -1,4 +1,4 @@
-"""Recurrent bodies: y = b + U h_t, where the state h_t summarizes the words before w_t.
+"""Implements recurrent bodies: y = b + U h_t, where the state h_t summarizes the words before w_t.
 
 `rnn` computes h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), where e_t = C(w_{t-1}). `gru` and `lstm` follow Flax's cells.
 Each layer above the first reads h of the layer below.
@@ -37,11 +37,11 @@ class Recurrent(StreamBody):
     """A multi-layer recurrent network with optional regularization, trained by truncated backpropagation through time.
 
     Dropout is applied to the word features, to h between layers and to h of the last layer (Zaremba et al., 2014).
-    Subclasses define `advance` or `read`. If the parameters of a layer are not those of the Flax cell `cell_class`,
-    they also define `init_cell`.
+    A subclass must define `advance` or `read`. It must also define `init_cell`, unless the parameters of a layer are
+    those of the Flax cell `cell_class`.
 
     Attributes:
-        cell_class: The Flax cell that defines the parameters.
+        cell_class: The Flax cell that defines the parameters of a layer.
     """
 
     weight_dropout: Share = key(0.0, 'dropout rate of recurrent (state-to-state) weights during training')
@@ -55,7 +55,7 @@ class Recurrent(StreamBody):
     cell_class: ClassVar[Any]
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects a slowness penalty if segments consist of one word."""
+        """See `Component.check`. Also rejects a slowness penalty if training segments consist of a single word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
         require(
             can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more if model.slowness_penalty is positive'
@@ -74,7 +74,7 @@ class Recurrent(StreamBody):
 
     @property
     def is_projected(self) -> bool:
-        """Whether h is projected to the width of C."""
+        """Whether h is projected to the width of C, as weight tying requires if the widths differ."""
         return self.tied and self.h != self.m
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
@@ -98,7 +98,7 @@ class Recurrent(StreamBody):
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """Reads one word of each stream; see `read`. Returns the layer's next state and h, S x K."""
+        """Reads one word of each stream with one layer; see `read`. Returns the layer's next state, and h, S x K."""
         raise NotImplementedError
 
     def read(
@@ -109,18 +109,18 @@ class Recurrent(StreamBody):
         precision: Precision,
         keep_TxSx1: jax.Array | None = None,
     ) -> tuple[State, jax.Array]:
-        """Reads T words of each stream.
+        """Reads T words of each stream with one layer.
 
         Args:
             cell: The parameters of the layer.
             state: The state of the layer before these words.
             e_TxSxD: The inputs of the layer: float32, or bfloat16 if `activations` is bfloat16.
             precision: The precision of the factors in matrix products. Sums and the state are float32.
-            keep_TxSx1: A factor that multiplies the state before each word: 0 at the first word of a line. None means
-                1.
+            keep_TxSx1: The factor by which the state is multiplied before each word. It is 0 at the first word of a
+                line, which resets the state. None means 1.
 
         Returns:
-            The next state of the layer, and h, T x S x K.
+            A tuple (state, h): the state of the layer after the last word, and h after each word, T x S x K.
         """
 
         def step(state: State, word: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
@@ -203,7 +203,7 @@ class Gru(Recurrent):
     cell_class = flax.linen.GRUCell
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """See `Recurrent.advance`. Reimplements Flax's cell, whose `dtype` argument would also round sums."""
+        """See `Recurrent.advance`. Flax's cell is not used, because its `dtype` argument would also round sums."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:
             y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)

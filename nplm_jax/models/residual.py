@@ -1,12 +1,14 @@
-"""A residual network over a window of words and scaled sums of earlier words, with optional weight tying.
+"""Implements a residual network over a window of words and scaled sums of earlier words, with optional weight tying.
 
-x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the features of the n-1 words before the
-window, divided by sqrt(n-1); s_1 is the sum over the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
-z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)) with weight tying, and
-y = b + U norm(z_L) without it. norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm
-has its own g.
+The input is x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), where e_t = C(w_{t-1}). s_0 is the sum of the features of the n-1
+words before the window, divided by sqrt(n-1). s_1 is the sum over the 2(n-1) words before those, divided by
+sqrt(2(n-1)), and so on.
 
-The network reads parallel streams, so that it gathers the features of each word once instead of once per window.
+The layers compute z_0 = H x + d and z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l). The scores are
+y = b + C (P norm(z_L)) with weight tying, and y = b + U norm(z_L) without it. Layer normalization over the K units is
+norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), and the final norm has a separate g.
+
+The network reads parallel streams, so that it gathers the features of each word only once, and not once per window.
 
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
 per stream, B = S * T examples, R words in the state.
@@ -32,7 +34,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Residual(StreamBody):
-    """Residual layers over a window of words and sums of earlier words."""
+    """A network of residual layers over a window of words and sums of earlier words."""
 
     n: Annotated[int, at_least(2)] = key(6, 'order of the model, whose window consists of the n-1 previous words')
     averages: Annotated[int, between(0, 16)] = key(
@@ -86,7 +88,7 @@ class Residual(StreamBody):
         """See `Body.features`. No gradient flows into the state."""
         T = e_SxLxM.shape[1]
         precision, activations = self.types(keys)
-        numbers = itertools.count(1)  # numbers of the dropout masks
+        numbers = itertools.count(1)  # folded into the random keys, so that all dropout masks are independent
 
         def drop(values_SxTxD: jax.Array, rate: float) -> jax.Array:
             return dropout(fold_in(keys, next(numbers)), values_SxTxD, rate, self.mask_dims)
@@ -111,9 +113,9 @@ class Residual(StreamBody):
         return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
-        """For each of the R + T words, returns the number of words that precede it in its line, int32.
+        """Returns, for each of the R + T words, the number of words that precede the word in its line, int32.
 
-        The words in the state belong to the first line.
+        The words in the state are counted as part of the first line.
 
         Args:
             starts_SxL: Whether each of the T words begins a line.
@@ -125,15 +127,15 @@ class Residual(StreamBody):
         return jnp.broadcast_to(indices_L, (S, indices_L.size)) - jax.lax.cummax(first_SxL, axis=1)
 
     def inputs(self, e_SxLxM: jax.Array, ages_SxL: jax.Array | None = None) -> jax.Array:
-        """Returns x for the last T words of each stream, S x T x P; the first R words come from the state.
+        """Returns the inputs x after each of the last T words of each stream, S x T x P.
 
         Args:
-            e_SxLxM: The word features.
-            ages_SxL: See `ages`; None if all words belong to one line.
+            e_SxLxM: The word features of the R words in the state and of the T words.
+            ages_SxL: The result of `ages`, or None if all words belong to a single line.
         """
 
         def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
-            """Zeroes each value `distance` words before word `last`, `last + 1`, ... if its word is in another line."""
+            """Zeroes `values[:, k]` unless word `last` + k and the word `distance` before it are in the same line."""
             if ages_SxL is None:
                 return values_SxIxM
             return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)
@@ -141,8 +143,8 @@ class Residual(StreamBody):
         first, L = self.reach - 1, e_SxLxM.shape[1]
         slots = [of_line(e_SxLxM[:, first - i : L - i], first, i) for i in range(self.window)]
         T, size = L - first, self.window
-        # sums[:, i] is the sum of `size` words that starts at word i. Doubling avoids the rounding errors of running
-        # sums.
+        # sums[:, i] is the sum of the `size` words from word i on. Adding two sums of half the size avoids the rounding
+        # errors of running sums.
         num_sums = L - size + 1
         sums = of_line(e_SxLxM[:, :num_sums], size - 1, size - 1)
         for i in range(1, size):

@@ -1,4 +1,4 @@
-"""A distribution over all words outside a vocabulary, derived from a character-level language model.
+"""Derives a distribution over all words outside a vocabulary from a character-level language model.
 
 Dims: W words, T characters in a word, including its end symbol.
 """
@@ -20,15 +20,15 @@ class Spelling:
     """The distribution P(w | w is outside the vocabulary) over all strings w that may be words.
 
     The character model assigns a string the probability Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t
-    of P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary; all of these are
-    equally probable. P is Q divided by the total mass that Q assigns to strings outside the vocabulary. P therefore
-    sums to one over these strings.
+    of P(c_t | c_1 ... c_{t-1}). The rare symbol of the character model stands for all characters outside `characters`,
+    which are assigned equal probabilities. For a string outside the word vocabulary, P is Q divided by the total mass
+    that Q assigns to all such strings. P therefore sums to one over these strings.
 
     Attributes:
         model: A language model over `characters`, trained on a dataset from `data.characters.build_dataset`.
-        characters: The character vocabulary.
-        vocabulary: The vocabulary. Its words have probability zero.
-        prefix: The ids before the first character of a word.
+        characters: The vocabulary of the character model.
+        vocabulary: The word vocabulary. Words in this vocabulary have probability zero.
+        prefix: The character ids that the model reads before the first character of a word.
     """
 
     def __init__(self, model: LanguageModel, characters: Vocabulary, vocabulary: Vocabulary) -> None:
@@ -43,7 +43,7 @@ class Spelling:
 
     @functools.cached_property
     def num_other_characters(self) -> int:
-        """The number of characters that the rare symbol represents."""
+        """The number of different characters for which the rare symbol stands."""
         return NUM_CHARACTERS - sum(map(is_character, self.characters.words))
 
     @functools.cached_property
@@ -53,7 +53,7 @@ class Spelling:
         return math.log1p(-float(np.exp(self._log_q(['', *inside])).sum()))
 
     def log_probabilities(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log P(w | w is outside the vocabulary) for each word, float64, W, nats; -inf for vocabulary words.
+        """Returns log P(w | w is outside the vocabulary) for each word, float64, W, nats. It is -inf for known words.
 
         Raises:
             BadInput: A word is empty, or contains whitespace or an unpaired surrogate.

@@ -23,13 +23,13 @@ ShareOrDefault = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamBody(Body):
-    """A body whose layers read parallel streams. It has no direct connections but supports weight tying.
+    """A body whose layers read parallel streams of the corpus. It supports weight tying but no direct connections.
 
     Attributes:
-        activations: In training, the dtype of recurrent-layer inputs and of the largest arrays inside layers. Sums,
-            states and the features for the output layer are always float32.
-        bptt_length: The number of words per stream in an update, which is the length of truncated backpropagation
-            through time.
+        activations: The dtype in training of the inputs of recurrent layers and of the largest arrays inside layers.
+            Sums, states and the features for the output layer are always float32.
+        bptt_length: The number of words per stream in an update. Backpropagation through time is truncated to this
+            length.
     """
 
     m: Count = key(100, 'number of features per word')
@@ -53,7 +53,7 @@ class StreamBody(Body):
     lookback = 0  # type: ignore[assignment]
 
     def check(self) -> None:
-        """See `Component.check`. Rejects a body without units."""
+        """See `Component.check`. Also rejects a body without hidden units."""
         require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={self.name}')
 
     @property
@@ -62,12 +62,12 @@ class StreamBody(Body):
         return Layout(0, self.bptt_length, over_streams=True)
 
     def on(self, platform: str) -> Self:
-        """Returns the body for a JAX platform. On accelerators, activations are bfloat16 if `precision` is bfloat16."""
+        """Returns a copy for a JAX platform, with bfloat16 activations on accelerators if `precision` is bfloat16."""
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the precision of products and the dtype of activations. In scoring (no keys), both are float32."""
+        """Returns the precision of products and the dtype of activations. If `keys` is None, both are float32."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property
@@ -76,16 +76,16 @@ class StreamBody(Body):
         return self.dropout if self.output_dropout < 0 else self.output_dropout
 
     def drop_words(self, keys: Keys | None, e_SxTxM: jax.Array) -> jax.Array:
-        """Zeroes all features of randomly chosen words (`model.word_dropout`)."""
+        """Applies dropout to whole words: zeroes all features of a word with probability `model.word_dropout`."""
         S, T, _ = e_SxTxM.shape
         return e_SxTxM * dropout(keys, jnp.ones((S, T, 1)), self.word_dropout)
 
     @property
     def mask_dims(self) -> tuple[int, ...]:
-        """The axes of S x T x D that share one dropout mask."""
+        """The axes of S x T x D along which the dropout mask is constant: T with variational dropout."""
         return (1,) if self.variational else ()
 
     @property
     def widths(self) -> dict[str, int]:
-        """The width of the matrix that multiplies the output of the last layer: U, or C with weight tying."""
+        """The width of the only output matrix, which is C with weight tying and U without it."""
         return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}

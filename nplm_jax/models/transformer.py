@@ -1,9 +1,10 @@
-"""A causal pre-norm Transformer with a sliding attention window and optional weight tying.
+"""Implements a causal pre-norm Transformer with a sliding attention window and optional weight tying.
 
-z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
-where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
-(`model.memory`). The keys and values of those R words form the state. As in Transformer-XL, training carries the state
-from update to update without a gradient. In decoding, the keys and values of each word are computed only once.
+The input of the first layer is z_0 = E x_t, where x_t = C(w_{t-1}). A layer first computes
+z := z + O attention(norm(z)), and then z := z + B gelu(A norm(z) + a), where
+norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
+(`model.memory`). The keys and values of those R words form the state, so that decoding computes the keys and values of
+each word only once. As in Transformer-XL, training carries the state from update to update without a gradient.
 
 Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
 feed-forward layer, P inputs of E, S streams, T words per stream, R words in the state.
@@ -33,7 +34,7 @@ _BASE = 10_000.0  # base of the rotary frequencies
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer(StreamBody):
-    """Causal self-attention over a sliding window. The state is a cache of keys and values."""
+    """A Transformer with causal self-attention over a sliding window. The state is a cache of keys and values."""
 
     heads: Count = key(4, 'number of attention heads, which must divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(
@@ -57,7 +58,7 @@ class Transformer(StreamBody):
         return self.heads, self.h // self.heads
 
     def start(self, num_streams: int) -> State:
-        """Returns an empty cache for each layer, S x R x H x D, and the number of cached words per stream, S."""
+        """Returns an empty cache for each layer, S x R x H x D, and the number of cached words of each stream, S."""
         cache = {name: jnp.zeros((num_streams, self.memory, *self.shape)) for name in ('keys', 'values')}
         return {
             'before': self.start_before(num_streams),
@@ -66,13 +67,13 @@ class Transformer(StreamBody):
         }
 
     def start_before(self, num_streams: int) -> State:
-        """Returns the initial state of `inputs`. In this class, the state is None."""
+        """Returns the initial value of the state that `inputs` carries from call to call. In this class, it is None."""
         return None
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Initializes C uniformly in ±0.1, E in ±10/sqrt(P), other matrices in ±1/sqrt(inputs), and O and B to zero.
 
-        Because O and B are zero, each layer starts as the identity.
+        Because O and B are zero, each layer initially computes the identity function.
         """
         key_C, key_E, key_P, key_layers = jax.random.split(key, 4)
         K, F = self.h, self.h * self.expansion
@@ -92,7 +93,7 @@ class Transformer(StreamBody):
             EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
             'E_PxK': uniform(
                 key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10
-            ),  # z_0 starts at the scale of norm(z)
+            ),  # so that z_0 initially has the scale of norm(z)
             'g_K': jnp.ones(K),
             'layers': layers,
         }
@@ -140,23 +141,26 @@ class Transformer(StreamBody):
         return self.m
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """Returns the inputs x, S x T x P, and their state for the next call.
+        """Returns the inputs x, S x T x P, and the state that the next call of this method requires.
 
         In this class, x consists of the word features, and the state is None.
         """
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
-        """Returns the attention mask, S x T x (R + T), and the number of cached words in each stream after the call, S.
+        """Determines to which of the R cached words and T new words each new word attends.
 
         Args:
             kept_S: For each stream, the number of cached words that belong to the current line.
-            starts_SxL: Whether each of the T words begins a line; None if no word does.
-            num_words: T.
+            starts_SxL: Whether each of the T words begins a line, or None if no word begins a line.
+            num_words: T, the number of new words.
+
+        Returns:
+            The attention mask, S x T x (R + T), and the number of cached words to keep in each stream, S.
         """
         R, T = self.memory, num_words
         places_L = jnp.arange(-R, T)  # positions relative to the first of the T words
-        first_Sx1 = -kept_S[:, None]  # start of the line
+        first_Sx1 = -kept_S[:, None]  # position at which the line starts
         if starts_SxL is None:
             first_SxT = jnp.broadcast_to(first_Sx1, (kept_S.shape[0], T))
         else:
@@ -174,15 +178,18 @@ class Transformer(StreamBody):
         seen_SxTxL: jax.Array,
         precision: Precision,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Applies the attention of one layer. Returns its output, S x T x K, and the updated cache.
+        """Applies the attention of one layer.
 
         Args:
             layer: The parameters of the layer.
-            x_SxTxK: The inputs of the layer.
-            cache: Keys and values of the R previous words. Keys are cached before rotation, so that the angles remain
-                small.
+            x_SxTxK: The inputs of the attention.
+            cache: The keys and values of the R previous words. Keys are cached before rotation, because the rotation
+                angles depend on the position relative to the new words. The angles therefore remain small.
             seen_SxTxL: The attention mask; see `visible`.
             precision: The precision of the factors in matrix products.
+
+        Returns:
+            The output of the attention, S x T x K, and the updated cache.
         """
         S, T, _ = x_SxTxK.shape
         qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)
@@ -192,7 +199,7 @@ class Transformer(StreamBody):
         places_L = jnp.arange(-self.memory, T)
         queries, keys = rotate(queries, places_L[self.memory :]), rotate(keys, places_L)
         queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
-        # Equivalent to `nn.product_precision`, for the products inside dot_product_attention.
+        # This context has the same effect as `nn.product_precision` for the products inside dot_product_attention.
         of_products = jax.default_matmul_precision('default') if precision == 'bfloat16' else contextlib.nullcontext()
         with of_products:
             y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, mask=seen_SxTxL[:, None])
@@ -203,8 +210,8 @@ class Transformer(StreamBody):
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
     """Applies rotary position embeddings.
 
-    The product of a rotated query and a rotated key depends only on their relative position. If D is odd, the last
-    element is not rotated.
+    After rotation, the product of a query and a key depends on their positions only through the difference of the
+    positions. If D is odd, the last element is not rotated.
     """
     pairs = x_SxTxHxD.shape[3] // 2
     rates_P = _BASE ** (-jnp.arange(pairs) / max(pairs, 1))

@@ -1,6 +1,7 @@
-"""Transformer-N, a Transformer whose input is the paper's concatenation of the last n-1 words.
+"""Implements Transformer-N, a Transformer whose inputs are the concatenated features of the last n-1 words.
 
-z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers are the same as in `transformer`.
+The input of the first layer is z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers
+are the same as in `transformer`.
 
 Dims: M features per word (m), N words in x (n-1), P = N * M, S streams, T words per stream.
 
@@ -22,7 +23,7 @@ from nplm_jax.models.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerN(Transformer):
-    """A Transformer over concatenations of the last n-1 words."""
+    """A Transformer whose inputs are the concatenated features of the last n-1 words."""
 
     n: Annotated[int, at_least(2)] = key(
         6, 'order of the input, which concatenates the features of the n-1 previous words'
@@ -30,7 +31,7 @@ class TransformerN(Transformer):
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. The concatenation extends the reach by n - 2 words."""
+        """See `Body.reach`. The concatenation extends the reach of a Transformer by n - 2 words."""
         return super().reach + self.n - 2
 
     @property
@@ -39,7 +40,7 @@ class TransformerN(Transformer):
         return (self.n - 1) * self.m
 
     def start_before(self, num_streams: int) -> State:
-        """Returns zeros in place of the features of the n-2 previous words, S x (n-2) x M, or None if n is 2."""
+        """Returns zeros in place of the features of the n-2 previous words, S x (n-2) x M. Returns None if n is 2."""
         return jnp.zeros((num_streams, self.n - 2, self.m)) if self.n > 2 else None
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:

@@ -1,8 +1,8 @@
-"""An LSTM over a fixed window. For each prediction, it reads the n-1 previous words, starting from a zero state.
+"""Implements an LSTM over a fixed window, which predicts each word from the n-1 previous words and a zero state.
 
-Evaluation reads each window separately, so P(w | context) depends on exactly n-1 words. Training reads each segment of
-`model.bptt_length` words once, starting from a zero state, and predicts each word from the preceding words in its
-segment.
+Evaluation reads each window separately, so that P(w | context) depends on exactly n-1 words. Training reads each
+segment of `model.bptt_length` words only once, starting from a zero state, and predicts each word from the preceding
+words in its segment.
 
 Dims: S streams, L words per stream, T targets per stream, M features per word (m), N context words (n-1), B = S * T.
 
@@ -50,7 +50,7 @@ class WindowLstm(Lstm):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. Expects the state of `start` and returns it unchanged."""
+        """See `Body.features`. The state must be that of `start`, and is returned unchanged."""
         if keys is not None:
             return super().features(params, e_SxLxM, state, keys, starts_SxL)._replace(state=state)
         windows_SxTxNxM = windows(e_SxLxM, self.reach, starts_SxL)

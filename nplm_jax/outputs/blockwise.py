@@ -25,7 +25,13 @@ ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the 
 
 
 class Teaching(NamedTuple):
-    """The teachers of a distillation loss, their weight, and the precision of their matrix products."""
+    """The arguments of a distillation loss.
+
+    Attributes:
+        teachers: The teachers' distributions.
+        weight: The weight of the teachers in the distribution to learn, from 0 to 1.
+        precision: The precision of the teachers' matrix products.
+    """
 
     teachers: SoftTargets
     weight: float
@@ -150,7 +156,7 @@ def _loss_and_gradients(
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # All terms are concatenated into one matrix, because a product with only the few columns of U runs at half the
+    # All terms are concatenated into one matrix, because a product with only the few columns of U would run at half the
     # speed. The matrix includes b, because adding b separately would require another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
     weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product

@@ -200,7 +200,7 @@ class SparseOutputLayer(OutputLayer):
         """Returns the state after an update. This method is not called for stateless layers.
 
         Args:
-            state: The state before the update.
+            state: The state of the layer before the update.
             batch: The examples of the update, and the arrays from `make_extras`.
             rows: The rows that the loss read.
             bias_grads_BxL: The gradient of the loss with respect to the rows `rows.examples_BxL` of b. If the loss

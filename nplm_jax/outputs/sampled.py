@@ -167,7 +167,7 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
     cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
     possible_V = inclusion_prob_V > 0
     if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a word that is never drawn would never have a gradient
-        least = 1.5 / unit  # exceeds the rounding error of an edge
+        least = 1.5 / unit  # 1.5 units, of which at least one is left after rounding
         small_V = possible_V & (inclusion_prob_V < least)
         missing = (least - inclusion_prob_V[small_V]).sum()
         scale = 1 - missing / inclusion_prob_V[~small_V].sum()

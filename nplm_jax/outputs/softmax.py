@@ -1,4 +1,4 @@
-"""The softmax over all words: scores, log-probabilities and exact NLL.
+"""Implements the softmax over all words, including word scores, log-probabilities and the exact NLL.
 
 Dims: V vocabulary, B batch, D width of a feature array, L words specific to one example, R consecutive words, G groups
 of words.
@@ -34,7 +34,7 @@ class Scorer:
         """Returns the scores of L words per example, B x L, float32.
 
         Args:
-            shared: The parameters that are not specific to an example.
+            shared: The parameters that all examples share; see `View.shared`.
             per_example: The rows of the L words of each example, B x L x D (B x L for b).
             features: The features of each example, B x D, by the name of their output matrix.
         """
@@ -153,7 +153,7 @@ def scores(params: Params, features: Features, precision: Precision = 'float32')
 
     Args:
         params: b and the output matrices, V x D.
-        features: The features for each output matrix.
+        features: The features for each output matrix, B x D, by the name of the matrix.
         precision: The precision to which the factors of the matrix products are rounded.
 
     Returns:
@@ -168,7 +168,7 @@ def gathered_scores(params: Params, features: Features) -> jax.Array:
 
     Args:
         params: The gathered rows of b, B x L, and of the output matrices, B x L x D.
-        features: The features for each output matrix.
+        features: The features for each output matrix, B x D, by the name of the matrix.
 
     Returns:
         The scores, B x L, float32.
@@ -201,7 +201,7 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
     """Returns the total probability of each group of words, B x G, float32.
 
     Args:
-        layer: The output layer.
+        layer: The output layer that defines P(w).
         params: The parameters of the layer.
         features: The features for the layer.
         one_hot_VxG: The one-hot encoding of each word's group, float32. Each word belongs to exactly one group.

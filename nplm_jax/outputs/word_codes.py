@@ -50,7 +50,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
     """Returns the codes of all words of a vocabulary.
 
     Args:
-        vocabulary: The words.
+        vocabulary: The words, with their counts.
         source: `huffman` for codes that are shorter for more frequent words, `random` for a balanced tree with the
             words in random order, or the path of a file. Each line of the file has the form `word<TAB>code` or
             `word<TAB>code code ...`.

@@ -1,1 +1,1 @@
-"""Training: the training loop, updates, optimizers and checkpoints."""
+"""Trains networks. Contains the training loop, updates, optimizers and checkpoints."""

@@ -1,10 +1,10 @@
-"""Calibration of the output bias b on validation words, with one offset per group of words with similar counts.
+"""Calibrates the output bias b on validation words, with one offset for each group of words with similar counts.
 
 Trained networks misestimate the probability of words that were rare or absent in training. Let g(w) be the group of
 word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which is equivalent to adding d_g(w) to b_w. The offsets d
-minimize the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
+minimize the mean NLL of T validation words plus |d|^2 / 2T. This objective is convex.
 
-Dims: V vocabulary, G groups, T words.
+Dims: V vocabulary, G groups, T validation words used for the fit.
 
 References:
     Guo et al., On calibration of modern neural networks, 2017 (vector scaling; this module uses only its bias, with
@@ -25,16 +25,17 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
 from nplm_jax.utils.errors import NonFiniteError
 
-MAX_WORDS = 50_000  # maximum number of validation words used for the fit; they are evenly spaced
+MAX_WORDS = 50_000  # maximum number of validation words used for the fit; see `sample_spans`
 _MIN_PROBABILITY = 1e-30  # lower bound of group probabilities, which may underflow to zero in float32
 
 
 def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
-    """Returns the parameters of a model after calibrating b on validation words.
+    """Calibrates the output bias b of a model on validation words, and returns all parameters of the model.
 
     Args:
-        model: The model.
-        data: The corpus. The counts come from its training words, and the fit uses its validation words.
+        model: The model to calibrate.
+        data: The corpus. Words are grouped by their counts in the training data, and the offsets are fitted to the
+            validation words.
 
     Raises:
         NonFiniteError: A probability is not finite.
@@ -63,7 +64,10 @@ def num_words(data: Dataset) -> int:
 
 
 def group_by_count(counts_V: np.ndarray) -> np.ndarray:
-    """Returns the group of each word, int64: 0 for count 0, otherwise 1 + floor(2 log2 count).
+    """Assigns each word to a group by its count, so that the counts in a group differ by less than a factor of sqrt(2).
+
+    Returns:
+        The group of each word, int64: 0 if its count is 0, and 1 + floor(2 log2 count) otherwise.
 
     Examples:
         >>> group_by_count(np.array([0, 1, 2, 3, 4, 5, 6, 7, 8]))
@@ -76,14 +80,15 @@ def group_by_count(counts_V: np.ndarray) -> np.ndarray:
 def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarray:
     """Returns the offsets d that minimize the mean of log(sum_g P_g exp d_g) - d_g(w) over words w, plus |d|^2 / 2T.
 
-    The last term is a Gaussian prior with variance 1, which keeps the offsets of groups without words finite.
+    The last term corresponds to a Gaussian prior with variance 1. It keeps the offsets of groups without validation
+    words finite.
 
     Args:
         probabilities_TxG: The predicted probability of each group at the position of each word.
-        groups_T: The group of each word.
+        groups_T: The group of each word, from 0 to G - 1.
 
     Returns:
-        d_G, float64, nats.
+        The offset of each group, float64, G, nats.
 
     Raises:
         NonFiniteError: A probability is not finite.

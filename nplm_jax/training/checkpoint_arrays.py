@@ -1,4 +1,4 @@
-"""Functions that read the arrays of checkpoints and compute their checksums."""
+"""Reads the arrays of checkpoints and computes their checksums."""
 
 import json
 import pathlib
@@ -11,17 +11,17 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 Tree = TypeVar('Tree')
-_CACHE_BYTES = 2**24  # size of the index cache, without which TensorStore would reread the index for each array
+_CACHE_BYTES = 2**24  # size of the cache that prevents TensorStore from rereading the index for each array
 
 
 def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
-    """Reads an item from a checkpoint with TensorStore.
+    """Reads the arrays of a checkpoint item, such as the training state, with TensorStore.
 
-    Orbax reads all arrays in one event loop and closes the loop at the first error. Every later response from
-    TensorStore's threads then prints a traceback. This function avoids the tracebacks by waiting for all responses.
+    This function waits for all arrays, even if one of them cannot be read. Orbax would close its event loop at the
+    first error, and each later response from a TensorStore thread would then print a traceback.
 
     Args:
-        folder: The folder of the item.
+        folder: The folder that contains the item.
         example: An example of the item, which defines the structure, shapes and dtypes.
 
     Raises:
@@ -50,7 +50,7 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
 
 
 def _wait_for_all(futures: list[Any]) -> list[Any]:
-    """Waits for all futures, and then returns their results or raises the first error."""
+    """Waits for all futures. Then returns their results, or raises the first error if any of them failed."""
     for future in futures:
         future.exception()
     return [future.result() for future in futures]
@@ -63,5 +63,5 @@ def checksum_of(tree: Any, progress: dict[str, Any]) -> int:
         array = np.ascontiguousarray(leaf)
         name = jax.tree_util.keystr(path, simple=True, separator='.')
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
-        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)  # bfloat16 has no buffer
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)  # bfloat16 has no buffer protocol
     return total

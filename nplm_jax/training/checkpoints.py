@@ -1,4 +1,4 @@
-"""Saving and restoring of checkpoints with Orbax. Only this module and `checkpoint_arrays` import Orbax."""
+"""Saves and restores checkpoints with Orbax. Only this module and `checkpoint_arrays` import Orbax."""
 
 import contextlib
 import os
@@ -21,22 +21,23 @@ from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
-MAX_TO_KEEP = 3  # number of checkpoints to keep, newest first
+MAX_TO_KEEP = 3  # number of checkpoints to keep; the oldest are deleted
 _FILES_BYTES = 2**17  # approximate size of a checkpoint's metadata
 CHECKSUM, CHECKSUM_OF_BEST, ORIGINS = 'crc32', 'crc32_of_best', 'origins'
 
 
 class CheckpointStore:
-    """The checkpoints of a run, by update number. Each contains the training state, best parameters and progress.
+    """The checkpoints of a run, which are numbered by update.
 
-    Saves are asynchronous and atomic: Orbax writes in background threads, and killing the process during a save does
-    not damage earlier checkpoints. Damaged checkpoints are detected by their checksums and skipped. Arrays are saved
-    unsharded and without padding, so that checkpoints can be restored on any number of devices. In multi-process runs,
-    only the first process saves.
+    Each checkpoint contains the training state, the best parameters and the progress. Arrays are saved unsharded and
+    without padding, so that checkpoints can be restored on any number of devices. Saves are asynchronous and atomic:
+    Orbax writes in background threads, and killing the process during a save does not damage earlier checkpoints.
+    Damaged checkpoints are detected by their checksums and skipped. In multi-process runs, only the first process saves
+    checkpoints.
 
     Attributes:
-        origins: The distinct origins of the processes that trained the restored checkpoint, and the origin of this
-            process. Checkpoints record them.
+        origins: The distinct origins (such as commit and versions) of the processes that trained the restored
+            checkpoint, followed by the origin of this process. They are saved with every checkpoint.
     """
 
     def __init__(self, folder: pathlib.Path, read_only: bool = False, origin: Mapping[str, Any] | None = None) -> None:
@@ -44,7 +45,7 @@ class CheckpointStore:
 
         Args:
             folder: The folder, which is created if it does not exist.
-            read_only: Whether to leave the folder unchanged, for example to read a run while it is training.
+            read_only: Whether to leave the folder unchanged, for example to read a checkpoint during training.
             origin: The origin of this process, such as its commit and versions, JSON-serializable.
         """
         self.origins: list[Mapping[str, Any]] = [] if origin is None else [origin]
@@ -56,14 +57,14 @@ class CheckpointStore:
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
-        """Removes the leftovers of killed or failed saves and returns a checkpoint manager."""
+        """Removes the files of interrupted or failed saves, and returns a new checkpoint manager."""
         if not self._read_only:
             for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
                 if partial.is_dir():  # otherwise, an Orbax thread might remove it during the next save
                     shutil.rmtree(partial, ignore_errors=True)
                 else:
                     partial.unlink(missing_ok=True)
-        with _without_orbax_warnings():  # warnings about options that read_only leaves unused
+        with _without_orbax_warnings():  # Orbax warns about options that have no effect if read_only is set
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=None if self._read_only else MAX_TO_KEEP,
                 create=False,
@@ -74,24 +75,24 @@ class CheckpointStore:
             return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
 
     def latest_step(self) -> int | None:
-        """Returns the update number of the newest complete checkpoint, or None. Waits for pending saves; see `wait`."""
+        """Waits for a pending save. Returns the update number of the newest checkpoint, or None if there is none."""
         self.wait()
         return self._manager.latest_step()
 
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Starts writing the checkpoint of update `step`, unless this checkpoint already exists.
 
-        First waits for a pending save. If that save failed, the new save is started before the error is raised. The
-        arrays are copied before this method returns.
+        This method first waits for a pending save. If the pending save fails, the new save is still started, and the
+        error is raised afterwards. The arrays are copied before this method returns, so the caller may change them.
 
         Args:
             step: The update number.
             state: The training state, unsharded.
             best: The best parameters, unsharded.
-            progress: JSON-serializable values.
+            progress: The progress of the run, JSON-serializable.
 
         Raises:
-            RuntimeError: Orbax did not save the checkpoint, because a later checkpoint exists.
+            RuntimeError: Orbax did not save the checkpoint, because a checkpoint of a later update exists.
             OSError: This checkpoint or the previous checkpoint cannot be written, for example because the disk is full.
         """
         failure = None
@@ -118,7 +119,10 @@ class CheckpointStore:
             raise failure
 
     def _check_space(self, step: int, arrays: Any) -> None:
-        """Raises Resumable if there is too little disk space. On a full disk, TensorStore would print tracebacks."""
+        """Raises Resumable if there is too little disk space for a checkpoint.
+
+        Without this check, TensorStore would print tracebacks when the disk is full.
+        """
         num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
         disk = os.statvfs(self._folder)
         free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
@@ -127,15 +131,15 @@ class CheckpointStore:
             raise Resumable(f'the checkpoint of update {step:,} could not be written: {problem}')
 
     def check(self) -> None:
-        """Raises OSError if the last save failed. Does not wait for a pending save."""
+        """Raises OSError if the last save has failed. Does nothing if a save is still in progress."""
         if not self._manager.is_saving_in_progress():
             self.wait()
 
     def wait(self) -> None:
-        """Waits for a pending save.
+        """Waits until no save is in progress.
 
         Raises:
-            OSError: The checkpoint could not be written.
+            OSError: The last checkpoint could not be written.
         """
         self._write(self._manager.wait_until_finished)
 
@@ -143,8 +147,7 @@ class CheckpointStore:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (Orbax raises many types of errors, for example on a full disk)
-            # Reopen the manager, because it stores the errors of its threads and would raise one of them in a later
-            # save.
+            # Reopen the manager. It stores the errors of its threads, and would raise such an error in a later save.
             self._close_manager()
             self._manager = self._open()
             cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]
@@ -153,15 +156,15 @@ class CheckpointStore:
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
 
-        Damaged checkpoints are logged as warnings. Unless the store is read-only, they are renamed to NUMBER.damaged,
-        because Orbax would otherwise refuse to save earlier steps.
+        A warning is logged for each damaged checkpoint. Unless the store is read-only, damaged checkpoints are renamed
+        to NUMBER.damaged, because Orbax would otherwise refuse to save checkpoints of earlier updates.
 
         Args:
             state: An example of the training state, which defines the structure, shapes and dtypes.
-            best: An example of the best parameters.
+            best: An example of the best parameters, which defines the structure, shapes and dtypes.
 
         Returns:
-            The state and the best parameters as NumPy arrays, and the progress; None if there is no checkpoint.
+            The state and the best parameters as NumPy arrays, and the progress. None if there is no checkpoint.
 
         Raises:
             BadInput: Checkpoints exist, but none of them can be read. The checkpoints are left unchanged.
@@ -172,10 +175,13 @@ class CheckpointStore:
         return state, best, progress
 
     def restore_best(self, best: Best) -> tuple[Best, dict[str, Any]]:
-        """Returns the best parameters and the progress of the newest undamaged checkpoint, without reading its state.
+        """Restores only the best parameters and the progress of the newest undamaged checkpoint.
 
         Args:
             best: An example of the best parameters, which defines the structure, shapes and dtypes.
+
+        Returns:
+            The best parameters as JAX arrays, and the progress.
 
         Raises:
             BadInput: No checkpoint can be read.
@@ -186,7 +192,7 @@ class CheckpointStore:
         return jax.tree.map(jnp.asarray, best), progress
 
     def _read_newest(self, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
-        """Applies `_read` to the newest readable checkpoint; see `restore`."""
+        """Reads the given items of the newest undamaged checkpoint; see `restore` and `_read`."""
         self.wait()
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
@@ -201,7 +207,7 @@ class CheckpointStore:
                 damaged[step] = first_line(error)[:200]
                 continue
             self._rename_damaged(damaged, step)
-            earlier = progress.pop(ORIGINS, [{'versions': {}}])  # unknown in checkpoints without origins
+            earlier = progress.pop(ORIGINS, [{'versions': {}}])  # for checkpoints that do not record their origins
             self.origins = [*earlier, *(origin for origin in self.origins if origin not in earlier)]
             return trees, progress
         if damaged:
@@ -222,11 +228,18 @@ class CheckpointStore:
             self._manager.reload()
 
     def _read(self, step: int, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Returns items of a checkpoint, structured like their examples, and the checkpoint's progress.
+        """Reads items of a checkpoint.
+
+        Args:
+            step: The update number of the checkpoint.
+            examples: For each item to read, an example that defines the structure, shapes and dtypes.
+
+        Returns:
+            The items, structured like their examples, and the progress.
 
         Raises:
-            ValueError: A checksum, a shape or a dtype differs, or a file is damaged. Orbax also raises errors of other
-                types.
+            ValueError: A checksum, a shape or a dtype differs, or a file is damaged. For damaged files, Orbax also
+                raises errors of other types.
         """
         folder = self._folder / str(step)
         trees = [read_arrays(folder / item, example) for item, example in examples.items()]
@@ -241,7 +254,7 @@ class CheckpointStore:
         return trees, progress
 
     def close(self) -> None:
-        """Waits for a pending save (see `wait`) and stops Orbax's threads."""
+        """Waits for a pending save and stops Orbax's threads. Raises OSError if the save failed."""
         try:
             self.wait()
         finally:
@@ -253,7 +266,7 @@ class CheckpointStore:
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
-    """Returns options for saving from a single process. By default, Orbax waits for all processes."""
+    """Returns Orbax options with which this process saves alone. By default, Orbax waits for all processes of a run."""
     if jax.process_count() == 1:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
@@ -262,9 +275,9 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
 
 @contextlib.contextmanager
 def _without_orbax_warnings() -> Iterator[None]:
-    """Suppresses Orbax's log records in the absl logger, which Orbax shares with other libraries."""
+    """Suppresses the log records of Orbax, but not those of other libraries that use the same absl logger."""
     logger = logging.get_absl_logger()
-    is_new = is_not_orbax not in logger.filters  # otherwise, a command has already added the filter for the process
+    is_new = is_not_orbax not in logger.filters  # if false, a command has added the filter permanently
     logger.addFilter(is_not_orbax)
     try:
         yield

@@ -1,4 +1,7 @@
-"""The peak performance of accelerators, from the vendors' public specifications. This module does not import JAX."""
+"""Lists the peak performance of accelerators, according to the vendors' public specifications.
+
+This module does not import JAX.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -47,7 +50,7 @@ CHIPS = {  # JAX's `Device.device_kind` -> chip
 
 
 def peak_flops(device_kinds: Iterable[str]) -> float | None:
-    """Returns the total peak bfloat16 FLOP/s of devices, or None if any device, such as a CPU, has no known peak."""
+    """Returns the total peak bfloat16 FLOP/s of devices, or None if the peak of any device is unknown, as for a CPU."""
     chips = [CHIPS.get(kind) for kind in device_kinds]
     known = [chip.flops for chip in chips if chip is not None]
     return sum(known) if len(known) == len(chips) else None

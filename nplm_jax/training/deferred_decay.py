@@ -1,8 +1,8 @@
-"""Deferred weight decay and averaging for tables with sparse updates.
+"""Defers the weight decay and the averaging of tables with sparse updates.
 
-Weight decay and running averages would change all rows in every update. Within a chunk of updates, a table is therefore
-represented by an array and a factor (`DeferredScaling`). Decay changes only the factor, so an update changes only a few
-rows of the array. The result is exact.
+If applied directly, weight decay and running averages would change all rows of a table in every update. Within a chunk
+of updates, a table is therefore represented by an array and a scalar factor; see `DeferredScaling`. Weight decay
+changes only the factor, so that an update changes only a few rows of the array. The result is mathematically the same.
 """
 
 import dataclasses
@@ -18,14 +18,15 @@ from nplm_jax.outputs.output_layer import Params
 
 @flax.struct.dataclass
 class DeferredScaling:
-    """Factors that defer the weight decay and averaging of tables to the end of a chunk of updates.
+    """Scalars that represent the weight decay and the averaging of tables until the end of a chunk of updates.
 
-    The value of a table is scale * array. Its average is average_scale * average array + average_weight * array.
+    The actual value of a table is scale * array. The actual average of a table is average_scale * (array of the
+    average) + average_weight * array.
 
     Attributes:
-        scales: Table name -> scale, float32.
-        average_scale: The common factor of all averages, float32.
-        average_weights: Table name -> weight of the array in the average, float32.
+        scales: The scale of each table, float32, by table name.
+        average_scale: The factor that multiplies the arrays of all averages, float32.
+        average_weights: The weight of each table's array in its average, float32, by table name.
     """
 
     scales: dict[str, jax.Array]
@@ -34,7 +35,7 @@ class DeferredScaling:
 
     @classmethod
     def start(cls, network: Network) -> Self:
-        """Returns the initial factors, with which the value of each table is equal to its array."""
+        """Returns the factors for the start of a chunk, when the value of each table is equal to its array."""
         tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
@@ -43,15 +44,15 @@ class DeferredScaling:
     ) -> tuple[Self, Params, Params | None]:
         """Computes params = factor * params + updates and average = decay * average + (1 - decay) * params.
 
-        The factor applies only to the matrices in `scales`.
+        The factor multiplies only the tables in `scales` that are matrices.
 
         Args:
-            params: The parameters, with tables represented by their arrays.
-            average: The running average of the parameters, or None.
+            params: The parameters. For tables, these are the arrays instead of the actual values.
+            average: The running average of the parameters, or None if there is no average.
             updates: The updates, structured like the result of `row_gradients`.
-            ids: Table name -> indices of the updated rows; see `row_gradients`.
-            factor: The factor of matrix-valued tables.
-            decay: The decay of the average.
+            ids: The indices of the updated rows of each table, by table name; see `row_gradients`.
+            factor: The factor by which weight decay multiplies matrix-valued tables in this update.
+            decay: The decay of the average in this update.
 
         Returns:
             The new factors, parameters and average.
@@ -69,7 +70,7 @@ class DeferredScaling:
         return deferred, params, mixed | add_rows(tables, corrections, ids)
 
     def apply(self, params: Params, average: Params | None) -> tuple[Params, Params | None]:
-        """Applies the deferred factors. Returns the actual parameters and average."""
+        """Applies the deferred factors, and returns the actual values of the parameters and of the average."""
         if average is not None:
             weights = self.average_weights.items()
             average = average | {name: self.average_scale * average[name] + w * params[name] for name, w in weights}
@@ -82,7 +83,7 @@ def mix(decay: Any, old: Any, new: Any) -> Any:
 
 
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
-    """Adds updates that are structured like the result of `row_gradients`. Updates to repeated rows are summed.
+    """Adds updates to parameters, where the updates of tables cover only some rows. Repeated rows are summed.
 
     Each table is updated with a single scatter, because XLA may copy the whole table before a second scatter.
     """

@@ -1,4 +1,4 @@
-"""Detection of non-finite numbers in training states and losses.
+"""Detects non-finite numbers (NaN and infinity) in training states and losses.
 
 Dims: S updates per chunk, A arrays.
 """
@@ -22,12 +22,12 @@ def first_non_finite(tree: Any) -> str | None:
 def require_finite(state: Any, update: int) -> None:
     """Checks a training state for non-finite numbers.
 
-    Occasional checks are sufficient, because once a gradient is non-finite, the parameters or the optimizer state
+    It is not necessary to check every update: once a gradient is not finite, the parameters or the optimizer state
     remain non-finite in all later updates.
 
     Args:
         state: The training state.
-        update: The number of the last update.
+        update: The number of the last update, for the error message.
 
     Raises:
         NonFiniteError: An array has a non-finite element.
@@ -53,9 +53,10 @@ def require_finite_losses(nll_S: np.ndarray, before: int) -> None:
 
 @jax.jit
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a non-finite element, or -1. All processes get the same result.
+    """Returns the index of the first array with a non-finite element, or -1 if there is none.
 
-    Of the reductions that propagate NaN and inf, max(|x|) is the fastest.
+    All processes get the same result. The function computes max(|x|), the fastest of the reductions whose result is not
+    finite if an element is not finite.
     """
     is_bad_A = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
     return jnp.where(is_bad_A.any(), jnp.argmax(is_bad_A), -1)

@@ -1,4 +1,4 @@
-"""The number of floating-point operations (FLOPs) in an update, counted in the update's traced program.
+"""Counts the floating-point operations (FLOPs) of a training update in the traced program of the update.
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
 forward pass, and one for the gradient of each of the two factors. As in the literature, only products are counted:
@@ -30,15 +30,15 @@ class Cost(NamedTuple):
     """The cost of training per word, and the peak performance of the devices.
 
     Attributes:
-        flops_per_word: FLOPs per training word, forward and backward.
-        peak: The total peak bfloat16 FLOP/s of all devices; None if unknown.
+        flops_per_word: The number of FLOPs per training word in the forward and backward passes.
+        peak: The total peak bfloat16 FLOP/s of all devices, or None if it is unknown.
     """
 
     flops_per_word: int
     peak: float | None = None
 
     def rates(self, words_per_second: float) -> dict[str, float]:
-        """Returns the training throughput, with the same keys as in metrics.jsonl and results.json."""
+        """Returns the throughput of training as a dict with the same keys as in metrics.jsonl and results.json."""
         flops_per_second = self.flops_per_word * words_per_second
         rates = {'words_per_second': words_per_second, 'flops_per_second': flops_per_second}
         return rates if self.peak is None else {**rates, 'mfu': flops_per_second / self.peak}
@@ -56,12 +56,12 @@ class Cost(NamedTuple):
 
 
 def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> Cost:
-    """Returns the cost of a program, counted in the update that training executes.
+    """Returns the cost of training with a program, by counting the operations of the update that training executes.
 
     Args:
-        program: The program.
-        hyperparams: `Rule.hyperparams` of the optimizer.
-        inputs: The inputs of the updates. `tokens_T` is ignored.
+        program: The static part of the update.
+        hyperparams: The traced hyperparameters of the optimizer; see `Rule.hyperparams`.
+        inputs: The arrays that every update reads. `tokens_T` is ignored.
     """
     layout, B = program.network.layout, program.batch_size
     one_device = dataclasses.replace(program, sharding=ONE_DEVICE, num_microbatches=1)
@@ -81,7 +81,7 @@ def _update(program: Program, state: TrainState, positions_SxT: jax.Array, input
 def product_flops(jaxpr: Jaxpr) -> int:
     """Counts the operations in all products of a traced function.
 
-    The body of a scan is counted once per iteration, and the body of a loop of unknown length is counted once. For a
+    The operations in a scan are counted for each iteration. A loop of unknown length is counted as one iteration. Of a
     conditional, only the most expensive branch is counted.
     """
     total, products = 0, set()

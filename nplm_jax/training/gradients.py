@@ -1,4 +1,6 @@
-"""Gradients of the loss over a batch (section 2.1). `outputs.blockwise` computes the gradients of the softmax.
+"""Computes the gradients of the loss over a batch (section 2.1).
+
+`outputs.blockwise` defines the gradients of the full softmax.
 
 Dims: S streams, L input tokens per stream, M features per word, B examples.
 """
@@ -25,10 +27,10 @@ class Gradients(NamedTuple):
     """The gradients of one batch.
 
     Attributes:
-        nll: The mean NLL of the batch (an estimate for sampled losses), nats per word.
-        view: The gradients, structured like the loss's `View`. If `rows` is None, `view.shared` contains the gradients
-            of all parameters.
-        carry: The state of the body after the batch.
+        nll: The mean NLL of the batch, nats per word. For sampled losses, it is an estimate.
+        view: The gradients, structured like the `View` that the loss reads. If `view.rows` is None, `view.shared`
+            contains the gradients of all parameters.
+        carry: The state of the network's streams after the batch; see `Network.start`.
     """
 
     nll: jax.Array
@@ -47,27 +49,30 @@ def gradients(
     output_state: Any = None,
     deferred: DeferredScaling | None = None,
 ) -> Gradients:
-    """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
+    """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R(theta).
 
-    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, the batch is sharded over the
-    devices, and the devices exchange only the gradients of these rows. All microbatches of a batch use the same rows.
+    For sparse output layers, only the table rows that the loss reads have gradients. On a mesh, the batch is divided
+    over the devices, and of the tables, the devices exchange only the gradients of these rows. All microbatches of a
+    batch use the same sampled rows.
 
     Args:
-        params: The parameters.
-        network: The network.
-        batch: The examples.
+        params: The parameters of the network.
+        network: The network, without its parameters.
+        batch: The examples of all devices.
         carry: The state of the streams before the batch; see `Network.start`.
         key: The random key of the update. If None, dropout is disabled, and the output layer must not draw samples.
         sharding: The sharding of the parameters and the batch.
         num_microbatches: The number of microbatches; see `accumulate`.
-        output_state: The state of the output layer.
-        deferred: The factors of the tables, or None if the arrays hold the actual values.
+        output_state: The state of the output layer, or None if the layer is stateless.
+        deferred: The factors by which the arrays of the tables differ from the actual values; see `DeferredScaling`.
+            None if the arrays contain the actual values.
     """
     key, key_rows = (None, None) if key is None else jax.random.split(key)
     rows = network.output.rows(batch, key_rows, output_state)
     view = View(params)
     if rows is not None:
-        # Without replication, XLA would also divide the row indices, and would then sum whole arrays of V rows.
+        # Without this constraint, XLA would divide the row indices over the devices, and would then have to sum whole
+        # arrays of V rows over the devices.
         rows, batch = constrain_replicated((rows, batch), sharding)
         view = sparse_view(params, network, batch, rows, deferred, sharding)
 
@@ -103,9 +108,9 @@ def gradients(
 def sparse_view(
     params: Params, network: Network, batch: Batch, rows: Rows, deferred: DeferredScaling | None, sharding: MeshSharding
 ) -> View:
-    """Returns, on every device, the table rows that a sparse loss reads, and the other parameters.
+    """Gathers the table rows that a sparse loss reads on every device, including the rows of C of the input tokens.
 
-    The rows of C are the embeddings of the input tokens.
+    The resulting view also contains all other parameters.
     """
     ids_SxL = batch.recent(network.body.layout.lookback).ids_SxL
     tables = network.tables.words
@@ -122,16 +127,16 @@ def sparse_view(
 
 
 def accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Returns a function that saves memory by processing a batch as a sequence of equal microbatches.
+    """Returns a function that processes a batch as a sequence of equal microbatches, which saves memory.
 
     Args:
-        gradients: A function that takes a microbatch, and returns means over the microbatch and arrays with one row per
-            example or stream.
+        gradients: A function that takes a microbatch, and returns a pair: means over the microbatch, and arrays with
+            one row per example or stream.
         num_microbatches: The number of microbatches.
 
     Returns:
-        A function that takes a batch of arrays with one row per example or stream, and returns the same values for the
-        whole batch.
+        A function that takes the whole batch, as arrays with one row per example or stream, and returns the same pair
+        for the whole batch.
     """
     return gradients if num_microbatches == 1 else functools.partial(_accumulate, gradients, num_microbatches)
 

@@ -1,4 +1,4 @@
-"""Deferred reading of losses. The losses of a chunk stay on the device until the next chunk has been dispatched.
+"""Defers the reading of losses: those of a chunk stay on the device until the next chunk has been dispatched.
 
 Dims: S updates per chunk.
 """
@@ -15,14 +15,14 @@ from nplm_jax.training.reporter import Reporter
 
 
 class LossReader:
-    """A reader that fetches and reports the losses of chunks, and times the chunks."""
+    """Transfers the losses of chunks from the device, reports them, and measures the durations of the chunks."""
 
     def __init__(self, reporter: Reporter, started: float) -> None:
         """Creates a reader.
 
         Args:
             reporter: The reporter that receives the losses.
-            started: The start time of the run (time.perf_counter()).
+            started: The value of `time.perf_counter()` at the start of the run.
         """
         self._reporter, self._started = reporter, started
         self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # (last update before the chunk, losses)
@@ -36,13 +36,14 @@ class LossReader:
     def add(
         self, progress: Progress, nll_S: jax.Array | np.ndarray, seconds: float | None = None, wait: bool = False
     ) -> Progress:
-        """Adds the losses of a chunk and reads the losses of the previous chunk.
+        """Adds the losses of a chunk, and reads the losses of the previous chunk.
 
         Args:
             progress: The progress before the chunk.
             nll_S: The mean NLL of each batch, nats per word.
-            seconds: The duration of the chunk, or None to measure the time until its losses are read.
-            wait: Whether to read the losses of this chunk immediately.
+            seconds: The duration of the chunk in seconds. If None, it is measured as the time until the losses of the
+                chunk are read.
+            wait: Whether to read the losses of this chunk immediately, which waits for its updates.
 
         Returns:
             The progress after the chunk.
@@ -55,7 +56,10 @@ class LossReader:
         return self.read(progress, 0 if wait or seconds is not None else 1, seconds)
 
     def read(self, progress: Progress, keep: int = 0, seconds: float | None = None) -> Progress:
-        """Reads and reports the losses of all chunks except the last `keep`. Returns the progress with new times."""
+        """Reads and reports the losses of all unread chunks except the last `keep`.
+
+        Returns the progress with updated durations.
+        """
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
             nll_S = jax.device_get(losses)

@@ -1,4 +1,4 @@
-"""The progress of a run, and the updates at which the run logs, validates and saves."""
+"""Defines the progress of a run, and the schedule of updates at which the run logs, validates and saves."""
 
 import dataclasses
 import math
@@ -11,15 +11,16 @@ class Progress:
 
     Attributes:
         step: The number of completed updates.
-        best_step: The update with the best validation NLL.
+        best_step: The number of the update after which the validation NLL was lowest.
         best_valid_nll: The best validation NLL, nats per word.
         valid_nll: The NLL of the last validation, nats per word.
         evaluations_since_best: The number of validations since the best validation.
-        seconds: The wall time of the run in seconds. Excludes the time between the last checkpoint and an interruption.
-        train_seconds: The part of `seconds` that was spent in updates, including compilation.
+        seconds: The wall time of the run in seconds. If the run was interrupted, the time after the last checkpoint is
+            not included.
+        train_seconds: The part of `seconds` that was spent on updates, including their compilation.
         finished: Whether training has ended.
         postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word. Infinite if neither
-            has been applied.
+            of them has been applied.
     """
 
     step: int = 0
@@ -43,16 +44,18 @@ class Due(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The chunks and periodic actions of a run. They depend only on the settings and the training span.
+    """Divides the updates of a run into chunks, and determines after which updates periodic actions are due.
+
+    The schedule depends only on the settings and on the number of training words.
 
     Attributes:
-        steps_per_epoch: Updates per epoch.
-        total_steps: Updates of the run.
-        evaluate_every: Updates between validations.
-        checkpoint_every: Updates between checkpoints.
-        log_every: Updates between lines of metrics.
-        steps_per_execution: Maximum number of updates per chunk.
-        average_start: Updates before parameter averaging starts.
+        steps_per_epoch: The number of updates per epoch.
+        total_steps: The number of updates of the run.
+        evaluate_every: The number of updates between validations.
+        checkpoint_every: The number of updates between checkpoints.
+        log_every: The number of updates between lines of metrics.
+        steps_per_execution: The maximum number of updates per chunk.
+        average_start: The number of updates before parameter averaging starts.
     """
 
     steps_per_epoch: int
@@ -64,10 +67,10 @@ class Schedule:
     average_start: int = 0
 
     def next_boundary(self, step: int) -> int:
-        """Returns the last update of the chunk that starts after `step`.
+        """Returns the number of the last update in the chunk that starts after update `step`.
 
-        Chunks end at multiples of `steps_per_execution` updates from the start of the epoch, at the end of the epoch
-        and of the run, and at `average_start`. These boundaries do not depend on where the run was resumed.
+        A chunk ends after every `steps_per_execution` updates of an epoch, at the end of an epoch or of the run, and at
+        `average_start`. These boundaries do not depend on where the run was resumed.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution
@@ -76,12 +79,12 @@ class Schedule:
         return self.average_start if step < self.average_start < stop else stop
 
     def due(self, before: int, now: int) -> Due:
-        """Returns the actions due after updates before+1 ... now."""
+        """Returns the actions that are due after the updates `before` + 1, ..., `now`."""
         every = self.log_every, self.evaluate_every, self.checkpoint_every
         return Due(*(self.is_due(number, before, now) for number in every))
 
     def is_due(self, every: int, before: int, now: int) -> bool:
-        """Returns whether an action is due after updates before+1 ... now.
+        """Returns whether an action is due after the updates `before` + 1, ..., `now`.
 
         An action is due every `every` updates, and after the last update of the run.
         """

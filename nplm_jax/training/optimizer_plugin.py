@@ -1,9 +1,9 @@
-"""The adapter for optimizers named by import path, which checks their results and converts the layout of matrices.
+"""Adapts optimizers that are named by import path (plug-ins): checks their results and converts the layout of matrices.
 
 A plug-in is a function that takes the learning rate of the run and returns an Optax transformation. The updates of this
-transformation are applied without further scaling. The plug-in is called in every trace, because the rate is an
-argument of the compiled update. Matrices are passed to the transformation as (in, out). Weight decay is controlled only
-by `optimizer.decay`.
+transformation are applied without further scaling. JAX calls the plug-in whenever it traces an update, because the
+learning rate is an argument of the compiled update. The transformation receives matrices as (in, out). Weight decay is
+controlled only by `optimizer.decay`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,16 +18,16 @@ from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
 
-Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # takes a rate: a number or a schedule
+Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # argument: the rate, a number or schedule
 _ALLOWED = 'must accept a traced number or schedule as learning_rate, and require only gradients'
 
 
 def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Factory:
-    """Binds the options of a plug-in function, and adds checks.
+    """Binds the options of a plug-in, and wraps it in checks of its results.
 
     Returns:
-        A function of the learning rate that returns the transformation. It raises BadInput if the plug-in fails or
-        returns anything else.
+        A function that takes the learning rate and returns the plug-in's Optax transformation. It raises BadInput if
+        the plug-in fails, or if the result is not an Optax transformation.
     """
 
     def make(rate: Any) -> optax.GradientTransformationExtraArgs:
@@ -59,13 +59,13 @@ def transformation(
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps the transformation of a plug-in. The wrapper converts matrices to (in, out) and adds weight decay.
 
-    Weight decay multiplies every matrix by 1 - decay(step). For a schedule-free optimizer, it also multiplies the copy
-    in the optimizer state, from which the next matrix is computed.
+    Weight decay multiplies every matrix by 1 - decay(step). A schedule-free optimizer computes the next value of a
+    matrix from a copy in its state, so this copy is multiplied by the same factor.
 
     Args:
-        make: The plug-in.
+        make: The plug-in, as returned by `load`.
         rate: The learning rate, a number or a schedule.
-        decay: A function from the step to the product of the learning rate and the decay coefficient.
+        decay: A function that returns the product of the learning rate and the decay coefficient at a step.
         out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
     """
     rule = make(rate)
@@ -94,12 +94,16 @@ def transformation(
 
 
 def _without_padding(params: Params | None) -> Params | None:
-    """Sets the biases of padding words to zero, for rules that compute norms."""
+    """Sets the biases of padding words to zero, because some rules depend on the norms of parameters."""
     return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
 def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices: tuple[str, ...]) -> Params:
-    """Returns the parameters to evaluate. See `optax.contrib.schedule_free_eval_params`."""
+    """Returns the parameters with which to evaluate the network.
+
+    For a schedule-free optimizer, these are given by `optax.contrib.schedule_free_eval_params`. For all other
+    optimizers, they are `params`.
+    """
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
         def of_leaf(z: Any, param: jax.Array, state: Any = state) -> jax.Array:

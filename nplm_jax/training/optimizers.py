@@ -34,7 +34,7 @@ class Rule(Component, abc.ABC):
         decay: The coefficient of the weight decay R(theta) = decay/2 |theta|^2.
         warmup: The number of updates of linear warm-up.
         table_rate: The learning rate of the tables, as a multiple of the learning rate of the other parameters.
-        clip_norm: The maximum global norm of the gradients; 0 for no limit.
+        clip_norm: The maximum global norm of the gradients. 0 means that there is no limit.
     """
 
     traced: ClassVar[tuple[str, ...]]
@@ -161,7 +161,7 @@ class Adagrad(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(ScheduledRule):
-    """Adam, but with a single second moment and no momentum for each row of C, U, W and b.
+    """A variant of Adam in which each row of C, U, W and b has a single second moment and no momentum.
 
     Unless `output.kind` is full, an update therefore touches only a few rows; see `scale_by_row_moment`.
     """
@@ -240,9 +240,9 @@ class Optimizer:
         """Returns the updates and the new state.
 
         Args:
-            updates: The gradients.
-            state: The state.
-            params: The parameters.
+            updates: The gradients of the loss, structured like the parameters.
+            state: The state of the optimizer before the update.
+            params: The parameters before the update.
             **extra: `step`, the number of completed updates. If the gradients of the tables are gathered rows, also
                 `rows`, a dict from the name of each table to the indices of these rows.
         """

@@ -1,4 +1,4 @@
-"""The update rule of an optimizer that is named by import path, such as Muon."""
+"""Defines the update rule for optimizers that are named by import path (plug-ins), such as Muon."""
 
 import dataclasses
 import functools
@@ -28,8 +28,9 @@ class PluginRule(RowwiseAdam):
     """An optimizer named by import path in `optimizer.name`. By default, it updates only hidden matrices; see `tables`.
 
     Attributes:
-        name: The import path.
-        options: The function and its options. Redefining the function, for example in a notebook, changes the rule.
+        name: The import path of the function, such as that of an Optax optimizer.
+        options: The function and its options. Redefining the function, for example in a notebook, gives a rule that is
+            not equal to the previous one.
     """
 
     tables: Literal['rowwise_adam', 'same'] = key(
@@ -46,7 +47,7 @@ class PluginRule(RowwiseAdam):
         return self.tables == 'rowwise_adam'
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects weight decay in the options, unused options and unusable functions."""
+        """See `Component.check`. Also rejects options that set weight decay or are unused, and unusable functions."""
         plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
             allowed = 'must be 0; set optimizer.decay for weight decay'
@@ -67,8 +68,8 @@ class PluginRule(RowwiseAdam):
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
-        Labels with equal rates share an instance of the plug-in, because a plug-in may keep statistics over all its
-        parameters.
+        A single instance of the plug-in updates all parameters with the same learning rate, because a plug-in may
+        compute statistics over all its parameters.
         """
         make, table_rate = self._factory, self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)

@@ -1,8 +1,8 @@
-"""Learning-rate schedules, selected by `optimizer.schedule`.
+"""Defines the learning-rate schedules that `optimizer.schedule` selects.
 
 References:
-    Zhai et al., Scaling vision transformers, 2022; Hägele et al., Scaling laws and compute-optimal training beyond
-    fixed training durations, 2024: a constant rate with a cooldown.
+    A constant rate followed by a cooldown: Zhai et al., Scaling vision transformers, 2022; Hägele et al., Scaling laws
+    and compute-optimal training beyond fixed training durations, 2024.
 """
 
 import abc
@@ -77,8 +77,8 @@ class Trapezoid(RateSchedule):
 def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
     """Computes batch_size * epsilon_t, where epsilon_t = epsilon_0 / (1 + r t) and t counts words (section 2.1).
 
-    Multiplying the mean gradient by batch_size gives the sum of the gradients, to which the paper's rate per word
-    applies. With a batch size of 1, this is the paper's update, except that the weight decay of many updates is applied
-    at once.
+    The factor batch_size converts the mean gradient of a batch to the sum of its gradients, which the paper multiplies
+    by epsilon_t. With a batch size of 1, the update is the same as in the paper, except that the weight decay of many
+    updates is applied at once.
     """
     return batch_size * epsilon_0 / (1 + r * step * batch_size)

@@ -1,4 +1,4 @@
-"""The interface for reporting the progress of training."""
+"""Defines the interface through which training reports its progress."""
 
 import numpy as np
 
@@ -7,7 +7,10 @@ from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:
-    """A reporter that ignores all events. `run_reporter.Reporter` writes files and shows a progress bar."""
+    """The base class of reporters, which ignores all events.
+
+    The commands use `run_reporter.Reporter`, which writes files and shows a progress bar.
+    """
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
@@ -17,7 +20,7 @@ class Reporter:
         Args:
             progress: The progress of the run.
             schedule: The updates at which the run logs, validates and saves.
-            batch_size: Words per update.
+            batch_size: The number of words per update.
             cost: The cost of training per word.
             sampled_words: The number of words in a validation sample, or 0 if validations use all validation words.
         """
@@ -32,12 +35,12 @@ class Reporter:
         """Called with a sample of generated text after each validation, if `train.sample_words` is set."""
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Called after post-processing of the best parameters, such as calibration.
+        """Called after the post-processing of the best parameters, such as calibration.
 
         Args:
-            what: The name of the change, a noun phrase.
-            before: The mean NLL of the validation words before the change, nats per word.
-            after: The mean NLL after the change, nats per word.
+            what: The name of the post-processing steps, a noun phrase such as `suffix smoothing`.
+            before: The mean NLL of the validation words before these steps, nats per word.
+            after: The mean NLL of the validation words after these steps, nats per word.
         """
 
     def close(self) -> None:

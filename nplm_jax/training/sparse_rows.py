@@ -1,4 +1,4 @@
-"""Sparse updates of tables: the gradients of the rows that a loss reads, and their sums over repeated rows.
+"""Converts the gradients of a sparse loss, which belong to single table rows, to updates of the tables.
 
 Dims: V vocabulary, B batch, S streams, L tokens per stream, R updated rows, including repetitions.
 """
@@ -19,16 +19,16 @@ from nplm_jax.training.deferred_decay import add_rows
 
 
 def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
-    """Returns the rows of a view, or their gradients, by table.
+    """Collects the rows of each table in a view, or the gradients of these rows.
 
     Args:
-        view: A view with rows.
+        view: A view in which `rows` is not None, or its gradients.
         ids_SxL: The input tokens, int32.
         tables: The names of the parameters with one row per output word.
 
     Returns:
-        Table name -> list of parts. A part consists of row indices, int32, R, and rows, R x D. A row that is gathered
-        twice occurs twice.
+        A dict from table names to lists of parts. A part is a pair (indices, rows) of R row indices, int32, and the
+        rows, R x D. A row that was gathered twice occurs twice.
     """
     assert view.rows is not None
     parts: dict[str, list[tuple[jax.Array, Any]]] = {}
@@ -44,22 +44,22 @@ def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str
 def row_gradients(
     view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding, sums_rows: bool
 ) -> tuple[Params, dict[str, Any]]:
-    """Converts the gradients of a view to a tree structured like the parameters, with gathered rows for each table.
+    """Converts the gradients of a view to a tree structured like the parameters, with only some rows of each table.
 
-    On a mesh, or with `sums_rows`, a table that has fewer rows than were gathered is represented by its whole gradient,
-    which is then cheaper to sum and to send.
+    On a mesh, or with `sums_rows`, the whole gradient of a table is returned if the table has fewer rows than were
+    gathered. In this case, the whole gradient is cheaper to sum and to exchange.
 
     Args:
         view: The gradients of the rows; see `Gradients.view`.
-        batch: The batch.
-        params: The parameters.
-        network: The network.
+        batch: The batch for which the gradients were computed.
+        params: The parameters of the network.
+        network: The network, which defines the tables.
         sharding: The sharding of the parameters and the batch.
         sums_rows: Whether to sum the gradients of repeated rows. Otherwise, a row that is gathered twice occurs twice.
 
     Returns:
-        The gradients, R x D for each table; and table name -> the indices of the R rows, int32, or `slice(None)` for a
-        whole table.
+        A tuple (gradients, rows). `gradients` contains R x D gradients for each table. `rows` is a dict from the name
+        of each table to the indices of these R rows, int32, or to `slice(None)` if the gradient covers the whole table.
     """
     grads: Params = dict(view.shared)
     rows: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def row_gradients(
 
 
 def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding) -> Params:
-    """Converts sparse gradients to dense gradients, with zeros in all other rows."""
+    """Converts the gradients of a view to dense gradients, which are zero in all rows that the loss did not read."""
     grads, rows = row_gradients(view, batch, params, network, sharding, sums_rows=False)
     return add_rows(jax.tree.map(jnp.zeros_like, params), grads, rows)
 
@@ -96,8 +96,8 @@ def sum_rows(
         sharding: The sharding of the batch; row indices are replicated.
 
     Returns:
-        The distinct row indices in ascending order, padded with the invalid index `num_rows` to the total length of the
-        parts; and the sum of the values of each row.
+        A tuple (ids, sums): the distinct row indices in ascending order, and the sum of the values of each of these
+        rows. The indices are padded with the invalid index `num_rows` to the total length of the parts.
     """
     sizes = [len(part) for part in ids]
     unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)
@@ -107,7 +107,7 @@ def sum_rows(
 
 
 def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -> jax.Array:
-    """Sums values by row, part by part. Parts that are sharded over devices are first summed on each device."""
+    """Sums the values of each row, part by part. A part that is sharded over devices is first summed on each device."""
     sums = jnp.zeros((num_rows, *values[0].shape[1:]), values[0].dtype)
     for ids_R, values_RxD in zip(ids, values):
         sums = sums.at[ids_R].add(values_RxD)

@@ -31,7 +31,7 @@ class TrainState:
     """The state of training between two updates.
 
     Attributes:
-        params: The parameters.
+        params: The parameters of the network.
         opt_state: The state of the optimizer, including its traced hyperparameters; see `Optimizer`.
         step: The number of completed updates, int32.
         seed: The random seed of the run, int32.
@@ -104,7 +104,7 @@ class Program:
         return self.sharding.unshard(tree, self.network.num_rows)
 
 
-@functools.partial(jax.jit, static_argnames='program')  # compiled once, instead of once per operation
+@functools.partial(jax.jit, static_argnames='program')  # one compilation, not one per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the initial training state, placed according to `program.sharding`.
 
@@ -112,7 +112,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 
     Args:
         program: The static part of the updates.
-        seed: The random seed.
+        seed: The random seed of the run.
         hyperparams: The traced hyperparameters of the optimizer; see `Rule.hyperparams`.
         bias_V: The initial value of b, float32. If None, b is initialized to zero.
     """

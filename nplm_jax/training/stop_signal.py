@@ -1,4 +1,4 @@
-"""Coordinated stop signals, which make all processes of a run stop before the same chunk."""
+"""Coordinates stop signals between processes, so that all processes of a run stop before the same chunk."""
 
 import time
 from collections.abc import Callable
@@ -11,10 +11,11 @@ _SECONDS = 1.0  # approximate time between exchanges of signals
 
 
 class StopSignal:
-    """A stop signal that all processes share. About once a second, the processes exchange the signals they received.
+    """A stop signal that all processes of a run share.
 
-    Each exchange waits for all processes, and also sets the number of chunks until the next exchange. A run with a
-    single process checks for signals before every chunk.
+    About once a second, the processes exchange the signals that they have received. In each exchange, every process
+    waits for all others, and they agree on the number of chunks until the next exchange. A run with a single process
+    checks for signals before every chunk.
     """
 
     def __init__(self, interrupted: Callable[[], int]) -> None:
@@ -23,10 +24,12 @@ class StopSignal:
         self._chunks_left, self._interval, self._exchanged = 0, 1, time.perf_counter()
 
     def number(self, at_once: bool) -> int:
-        """Returns the same signal number in every process, or 0. Every process must call this method before each chunk.
+        """Returns the number of a signal that any process received, or 0 if there is none.
+
+        The result is the same in every process. Every process must call this method before each chunk.
 
         Args:
-            at_once: Whether to exchange signals immediately; must be the same in every process.
+            at_once: Whether to exchange signals in this call. The value must be the same in every process.
         """
         if multihost.is_alone():
             return self._interrupted()

@@ -28,12 +28,12 @@ MAX_LETTERS = 4  # maximum length of a suffix
 def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     """Smooths the matrices with one row per word: C and the output matrices.
 
-    If lines are read separately, every line begins with the rare-word symbol (see `data.batches.mark_lines`). The
-    counts for C include these symbols.
+    If lines are read independently of each other, every line begins with the rare-word symbol; see
+    `data.batches.mark_lines`. The counts with which C is smoothed include these symbols.
 
     Args:
         network: The network, with a softmax over all words as its output layer.
-        params: The parameters.
+        params: The parameters of the network.
         data: The corpus, which provides the vocabulary and the training counts.
         k: The count at which a word's own row and the mean of its suffix have equal weights.
 
@@ -50,7 +50,7 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
 
 
 def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarray, k: float) -> np.ndarray:
-    """Smooths the rows of a table. Preserves the dtype.
+    """Smooths the rows of a table. The dtype of the table is preserved.
 
     Args:
         table_VxD: A table with one row per word.

@@ -70,7 +70,7 @@ class TrainingRun:
         eval: The settings `eval.*`.
         seed: The random seed.
         hyperparams: `Rule.hyperparams` of the optimizer.
-        data: The corpus.
+        data: The corpus, with its vocabulary and its training and validation spans.
         schedule: The updates at which the run logs, validates and saves.
         program: The static part of an update.
         inputs: The arrays that every update reads, except the corpus. They are replicated on all devices.

@@ -1,7 +1,7 @@
-"""Optax transformations for weight decay, learning rates, row-wise second moments, and clipping.
+"""Implements Optax transformations for weight decay, learning rates, row-wise second moments and gradient clipping.
 
-Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (other
-vectors).
+Each parameter has one of three labels: TABLES for parameters with one row per word or class, such as C, U, W and b;
+HIDDEN for all other matrices; and VECTORS for all other vectors.
 """
 
 import types
@@ -16,12 +16,13 @@ HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
-    """Adds the gradient of R(theta) = decay/2 * the sum of the squared weights (C, H, U, W). Biases are excluded.
+    """Adds the gradient of the weight decay R(theta) = decay/2 * the sum of the squared weights in all matrices.
 
-    Tables in `rows` are skipped; `Optimizer.table_factor` gives their decay.
+    Vectors such as biases have no weight decay. Tables that are named in the argument `rows` of `update` are skipped;
+    `Optimizer.table_factor` gives their decay.
 
     Args:
-        decay: The coefficient.
+        decay: The coefficient of R(theta).
     """
 
     def update(updates: Any, state: Any, params: Any, *, rows: Any = (), **_: Any) -> tuple[Any, Any]:
@@ -36,11 +37,12 @@ def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
 def scale_by_learning_rate(
     schedule: optax.Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by the negative learning rate at `step`, rescaled for the parameters in `multiples`.
+    """Multiplies updates by the negative learning rate, which may differ between parameters by a constant factor.
 
     Args:
-        schedule: A function from the step to the rate.
-        multiples: Parameter name -> multiple; 1 for other parameters.
+        schedule: The learning rate as a function of the argument `step` of `update`.
+        multiples: For some parameters, the factor that multiplies their learning rate, by parameter name. The factor of
+            all other parameters is 1.
     """
 
     def update(updates: Any, state: Any, params: Any = None, *, step: jax.Array, **_: Any) -> tuple[Any, Any]:
@@ -59,7 +61,7 @@ class RowMomentState(NamedTuple):
 
     Attributes:
         count: The number of updates, int32.
-        nu: The running mean of the mean squared gradient of each row, by table, float32, V.
+        nu: For each table, the running mean of the mean squared gradient of each row, float32, V.
     """
 
     count: jax.Array  # type: ignore[assignment]  # Optax's name; shadows a method of tuple
@@ -71,18 +73,19 @@ def scale_by_row_moment(
 ) -> optax.GradientTransformationExtraArgs:
     """Divides each row of a table by the root of the row's second moment, without momentum.
 
-    The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over all rows that
-    have ever had a gradient. With p = 1, a row with a gradient in a share f of the updates moves in proportion to
-    1 / sqrt(f) in each of them. With p = 0, all rows have the same rate, as in gradient descent.
+    The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_row is the second moment of the row,
+    and nu_mean is the mean over all rows that have ever had a gradient. With p = 1, a row that has a gradient in a
+    fraction f of the updates changes in proportion to 1 / sqrt(f) in each of these updates. With p = 0, all rows have
+    the same rate, as in gradient descent.
 
-    Rows without a gradient do not change and need not be touched. If the argument `rows` of `update` is given, the
-    gradient of each table in it is R x D and covers only the rows `rows[name]`. These indices must be distinct, except
-    for the invalid index V, which is ignored.
+    Rows without a gradient do not change. If the argument `rows` of `update` contains a table, the gradient of this
+    table is R x D and covers only the rows with the indices `rows[name]`. These indices must be distinct, except for
+    the invalid index V, which is ignored.
 
     Args:
-        adaptivity: p, from 0 to 1.
-        b2: The decay of the second moments.
-        eps: A constant that is added to the root.
+        adaptivity: The exponent p, from 0 to 1.
+        b2: The exponential decay rate of the second moments.
+        eps: A small constant that is added to the root to avoid division by zero.
 
     References:
         Kingma and Ba, Adam, ICLR 2015. Row-wise second moments: Naumov et al., Deep learning recommendation model for
@@ -123,17 +126,19 @@ def scale_by_row_moment(
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Implements `optax.clip_by_global_norm` as a single multiplication, which XLA can fuse into the update.
+    """Limits the global norm of the updates by a single multiplication, which XLA can fuse into the update.
 
-    A non-finite norm gives a non-finite update, which stops the run. For norms above 1.8e19, whose squares overflow
-    float32, Optax would silently return a zero update.
+    The result is the same as that of `optax.clip_by_global_norm`, except for norms above 1.8e19, whose squares overflow
+    float32. For these, Optax would silently return a zero update. This function returns a non-finite update, which
+    stops the run.
 
     Args:
-        max_norm: The maximum global norm.
+        max_norm: The maximum global norm, above 0.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        # Do not use `jax.lax.cond`. Its branches take arrays in the default layout, so XLA would transpose U and W.
+        # Do not use `jax.lax.cond`. Its branches require arrays in the default memory layout, so XLA would transpose U
+        # and W in every update.
         norm = optax.tree.norm(updates)
         factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, max_norm / norm), jnp.nan)
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
@@ -142,7 +147,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 
 def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
-    """Returns the label of each parameter, in the structure of the parameters."""
+    """Returns a tree that is structured like the parameters and contains the label of each parameter."""
 
     def label(leaf: Any) -> str:
         return HIDDEN if jnp.ndim(leaf) > 1 else VECTORS

@@ -1,7 +1,7 @@
-"""Joint training of several runs that differ only in hyperparameters, using `jax.vmap` over their updates.
+"""Trains several runs together that differ only in hyperparameters, using `jax.vmap` over their updates.
 
-The runs are sharded over devices. Only updates are vmapped: each run reads data, validates, saves and stops
-independently.
+The runs are sharded over devices. Only the updates are vmapped. Each run reads data, validates, saves and stops
+independently of the others.
 
 Dims: R runs, S updates.
 """
@@ -28,13 +28,13 @@ RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one
 
 
 def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Trains several runs as `train.fit` does, with a single program for the updates of all runs at the same step.
+    """Trains several runs in the same way as `train.fit`, but executes the updates of runs at the same step together.
 
-    Each run resumes from its own checkpoint, and the runs with the fewest updates advance first. A stop signal stops
-    all runs.
+    Each run resumes from its own checkpoint. Runs with the fewest completed updates are advanced first, until they
+    reach the others. A stop signal stops all runs.
 
     Returns:
-        For each run, the result or the exception that ended the run (BadInput, NonFiniteError or Interrupted).
+        For each run, its result, or the exception that ended it (BadInput, NonFiniteError or Interrupted).
     """
     outcomes: dict[int, Trained | Exception] = {}
     chunks: dict[int, Chunk] = {}  # the next chunk of each run
@@ -66,7 +66,8 @@ def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
 def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
     """Executes several chunks in one call. The chunks must have equal programs and start at the same update.
 
-    To limit the number of compilations, pads the group to max_runs // 2**k runs by repeating the last chunk.
+    To limit the number of compilations, the last chunk is repeated until the number of chunks is max_runs // 2**k for
+    some k.
 
     Returns:
         The result of each chunk.
@@ -98,20 +99,23 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
     states, nll_RxS = _execute(program, mesh, num_steps, states, positions_RxT, inputs)
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
-    states = jax.tree.map(np.asarray, states)  # as NumPy arrays, which `execute_steps` places itself
+    states = jax.tree.map(np.asarray, states)  # `execute_steps` can place NumPy arrays on any device
     return [ChunkResult(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
 def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:
-    """Concatenates the words of all runs. Returns the array and the start of each run in the array.
+    """Concatenates the words of all runs into one array.
 
-    Runs on the same corpus share one array (`Dataset.device_tokens_T`). Runs that read a mapped file have separate
-    arrays.
+    If several runs train on the same corpus array (`Dataset.device_tokens_T`), its words are included only once. Runs
+    that read a mapped file have separate arrays.
 
     Args:
         tokens: The words of each run.
-        num_context: The number of rare-word symbols to insert before each run. These symbols separate the contexts of
-            different runs.
+        num_context: The number of rare-word symbols to insert before each array. Contexts therefore contain no words of
+            another run.
+
+    Returns:
+        The words, and for each run, the position at which its words start.
     """
     if all(array is tokens[0] for array in tokens):
         return np.asarray(tokens[0]), [0] * len(tokens)

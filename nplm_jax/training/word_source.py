@@ -1,6 +1,7 @@
-"""Sources of training words: the corpus on the device, or a memory-mapped file that is read chunk by chunk.
+"""Provides training words, either from the corpus on the device or from a memory-mapped file.
 
-In both cases, the order of the words depends only on the seed, the epoch and the update.
+The file is read chunk by chunk. In both cases, the order of the words depends only on the seed, the epoch and the
+update.
 
 Dims: T words of the corpus, L words read together, N context words, P target words.
 """
@@ -23,7 +24,7 @@ from nplm_jax.utils.errors import require
 
 
 class Words(NamedTuple):
-    """The words that consecutive updates within an epoch read, on every device.
+    """The words that several consecutive updates within an epoch read. Every device holds a copy.
 
     Attributes:
         tokens_L: Word ids in reading order, int32.
@@ -41,14 +42,14 @@ WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
 def input_mode(data: Dataset) -> str:
-    """Returns the value of train.input that `auto` selects: `mapped` for a memory-mapped corpus, otherwise `device`."""
+    """Returns the value that replaces `auto` in `train.input`: `mapped` for a memory-mapped corpus, else `device`."""
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
 def make_word_source(
     settings: TrainSettings, seed: int, data: Dataset, network: Network, sharding: MeshSharding
 ) -> WordSource:
-    """Creates the source that `train.input` selects. For `auto`, see `input_mode`.
+    """Creates the source of training words that `train.input` selects. For `auto`, see `input_mode`.
 
     Raises:
         BadInput: `train.input` is `device`, but the corpus is too long for 32-bit positions.
@@ -77,9 +78,9 @@ def _read_mapped(
     first: int,
     size: int,
 ) -> Words:
-    """Reads the windows of `size` targets from the mapped corpus. Each process reads the windows of its own devices.
+    """Reads the context windows of `size` targets of an epoch from the mapped corpus, starting at index `first`.
 
-    Memory usage does not grow with the length of the corpus.
+    Each process reads only the windows for its own devices. Memory usage does not grow with the length of the corpus.
     """
     N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 
