@@ -27,7 +27,7 @@ NGRAMS: dict[str, Preset] = {
         for n in (3, 4, 5)
     },
 }
-# The names of these models in the paper.
+# The names of the count-based models in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The paper's training recipe: a batch size of 1, no dropout, and b initialized with zeros.
@@ -67,7 +67,7 @@ TABLE2_NETWORK: Preset = {
     'optimizer.decay': 1e-5,
     'train.epochs': 5,
 }
-# A recurrent network trained on streams.
+# Training settings of recurrent networks, which read parallel streams of consecutive words.
 RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
 # A window network with residual layers and weight tying, for a corpus of a million words or more. It is not in the
 # paper.

@@ -30,7 +30,7 @@ class Corpus(Splits):
     """A stream of words and its splits.
 
     Attributes:
-        stream: The words.
+        stream: The words of the whole corpus.
         tokenizer: The tokenizer that produced the words.
         has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
         is_spelled: Whether the tokens reproduce the text except for whitespace; see `token_text.spells`.

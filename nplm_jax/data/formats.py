@@ -40,8 +40,8 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     """Opens the content of a possibly compressed file.
 
     Args:
-        name: The key in error messages.
-        opened: The file.
+        name: The name of the input, used as the key of error messages.
+        opened: The open file, in binary mode.
         compression: The compression, as returned by `find_compression`.
 
     Yields:
@@ -81,8 +81,8 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
     """Opens a possibly compressed file for writing.
 
     Args:
-        name: The key in error messages.
-        opened: The file.
+        name: The name of the input, used as the key of error messages.
+        opened: The open file, in binary mode.
         compression: One of COMPRESSIONS, or ''.
 
     Yields:
@@ -150,7 +150,7 @@ def read_batches(
     """Yields the rows of a table as pyarrow record batches, each with a list of its texts. Nulls become empty strings.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.

@@ -65,7 +65,7 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
     Args:
         model: The model.
         vocabulary: The vocabulary of the model; the rare-word symbol becomes `<unk>`.
-        path: The file.
+        path: The path of the file.
     """
     unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
     lines = ['\\data\\']
@@ -93,7 +93,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
     """Reads an ARPA file from any toolkit, up to order 100.
 
     Args:
-        path: The file.
+        path: The path of the file.
         as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number, and
             a missing `<unk>` has a log10 of -100. `<s>` and `</s>` are words whenever the file contains them.
 
@@ -147,7 +147,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
     """Yields the n-gram order of each block of the file, and a function that returns the n-grams in the block.
 
     Args:
-        path: The file.
+        path: The path of the file.
         ids: The id of each word; updated with the words of the 1-grams.
     """
     sizes: list[int] = []  # the section sizes given in the header

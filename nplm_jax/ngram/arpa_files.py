@@ -35,7 +35,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
     the file rather than from its name.
 
     Args:
-        path: The file.
+        path: The path of the file.
         size: The block size, bytes; a block ends with a complete line.
 
     Yields:

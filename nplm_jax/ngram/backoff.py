@@ -96,8 +96,8 @@ def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
 
     Args:
         model: The model.
-        new_ids_V: The new id of each word, 0, 1, ... without gaps. Words with the same new id are merged, as are their
-            n-grams. A merged n-gram keeps log p and log b of the first original n-gram.
+        new_ids_V: The new id of each word, 0, 1, ... without gaps. Words with the same new id are merged, and so are
+            their n-grams. A merged n-gram keeps log p and log b of the first of the original n-grams.
     """
     size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
     nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new n-gram

@@ -116,8 +116,8 @@ class NgramTable:
         """Yields the n-grams of an order in blocks; all n-grams of one context are in the same block.
 
         Args:
-            order: The order.
-            size: The number of n-grams per block; a block is larger if a single context has more n-grams.
+            order: The order of the n-grams.
+            size: The number of n-grams per block. A block is larger if a single context has more n-grams.
         """
         keys, num_contexts = self.keys[order - 1], self.size(order - 1)
         start = first = 0

@@ -75,7 +75,7 @@ def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scra
 
     Args:
         table: The n-grams.
-        order: The order.
+        order: The order of the n-grams.
         lower: The suffix nodes of the order below.
         scratch: Allocates the array.
     """

@@ -31,7 +31,7 @@ class Job(Protocol):
 
     @property
     def folder(self) -> pathlib.Path:
-        """See the class."""
+        """The folder of the results."""
         ...
 
     def run(

@@ -5,8 +5,9 @@ their n words, so the n-grams of a range are adjacent in the sorted arrays of ea
 hold at most one range in memory:
 
 1. `_divide_chunk` divides the windows of a chunk of the stream into ranges;
-2. `_count_range` counts the n-grams of all orders in a range, and collects the suffix nodes that other ranges need;
-3. `_join_range` adds these suffix nodes to the n-grams of a range.
+2. `_count_range` counts the n-grams of all orders in a range, and collects the nodes that other ranges need;
+3. `_join_range` finds the suffix node of each n-gram in a range, the node of the n-gram without its first word. This
+   node is usually in another range.
 
 Dims: L words of a sequence, S windows, N n-grams of an order.
 """
@@ -57,8 +58,8 @@ class Counted(NamedTuple):
         keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first node of the range; at
             order 2 it is the first word.
         counts: The number of times each n-gram ends at a counted word.
-        lookups: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
-            to the first node of the range. The nodes needed by another range are therefore adjacent.
+        lookups: For each order below n, the nodes of the n-grams that follow a word, relative to the first node of the
+            range. They are sorted by the word before the n-gram, so the nodes that another range needs are adjacent.
         offsets: The end of the lookups for each range, order by order.
     """
 
@@ -188,7 +189,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 
     Args:
         problem: The parameters of the job.
-        number: The range.
+        number: The index of the range.
         windows: The windows of the range in reading order, n + 1 x S; see `_windows`.
     """
     V = problem.vocabulary_size
@@ -237,7 +238,7 @@ def _find_suffixes(
 
     Args:
         problem: The parameters of the job.
-        number: The range.
+        number: The index of the range.
         counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
         lookups: The nodes that each range provides for this range, for each order below n.

@@ -41,7 +41,7 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
     """Reads a model written by `save`; its arrays are memory-mapped and read-only.
 
     Args:
-        path: The file.
+        path: The path of the file.
         vocabulary_size: |V| of the run.
 
     Raises:

@@ -30,8 +30,8 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
     """Reads a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
-        name: The key in error messages.
-        file: The file.
+        name: The name of the input, used as the key of error messages.
+        file: The path of the file.
         max_bytes: The maximum size.
 
     Raises:
@@ -48,8 +48,8 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
     """Opens a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
-        name: The key in error messages.
-        file: The file.
+        name: The name of the input, used as the key of error messages.
+        file: The path of the file.
 
     Yields:
         The file, open for reading.
@@ -73,7 +73,7 @@ def sha256(name: str, file: pathlib.Path) -> str:
     """Returns the SHA-256 digest of a regular file in hexadecimal form.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         file: The file, of any size.
 
     Raises:
@@ -88,7 +88,7 @@ def read_text(key: str, file: pathlib.Path) -> str:
 
     Args:
         key: The config key that specifies the file, for error messages.
-        file: The file.
+        file: The path of the file.
 
     Raises:
         BadInput: The file cannot be read, or it is not valid UTF-8 text.
@@ -101,7 +101,7 @@ def decode(name: str, data: bytes) -> str:
     """Decodes UTF-8 text.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         data: The bytes, with or without a byte-order mark.
 
     Raises:
@@ -114,7 +114,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
     """Decodes blocks of UTF-8 text and drops the byte-order mark. A character may span two blocks.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         blocks: The blocks. An empty block marks the end of the text.
 
     Raises:
@@ -161,7 +161,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     """Yields the line number, word and number for each line in a file of lines `word<TAB>number`.
 
     Args:
-        path: The file.
+        path: The path of the file.
         meaning: What the numbers mean, for error messages.
 
     Raises:
