@@ -122,7 +122,7 @@ _BY_EQUIVALENT_PASSES = {
 
 
 def _equivalent_passes(width: int, passes: float, words: int) -> float:
-    """Converts a network's training to the passes over Brown after which a network of 200 units overfits as much."""
+    """Returns the number of passes over Brown that overfit a network of 200 units as much as this training does."""
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 

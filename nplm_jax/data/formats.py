@@ -152,8 +152,8 @@ def read_batches(
     Args:
         name: The name of the input, used as the key of error messages.
         content: The content of the file.
-        kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
-        column: The column of the text.
+        kind: The format of the file: .parquet, or .arrow for Arrow's IPC streaming format.
+        column: The name of the column that contains the text.
         all_columns: Whether to read all columns of .parquet. If so, an empty batch with the schema is yielded first.
         new_column: A column that the table must not have; empty to allow all.
 

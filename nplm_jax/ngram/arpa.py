@@ -104,10 +104,10 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         n-grams, or if `<s>` has a back-off weight. In these cases, both marks keep the probabilities in the file.
 
     Raises:
-        BadInput: The text is malformed; the number of n-grams in a section differs from the number in the header; an
-            n-gram is repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order
-            below; or a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message
-            names the file and the line.
+        BadInput: The file is not a valid ARPA file. In a valid file, each section has as many n-grams as the header
+            states, no n-gram is repeated, no word is `<rare>`, each word has a 1-gram, and the prefix of each n-gram is
+            in the order below. Back-off weights are finite, no greater than 99 (log10), and zero at the highest order.
+            The message names the file and the line.
     """
     ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM accepts both spellings
     keys: list[np.ndarray] = []

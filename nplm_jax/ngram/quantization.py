@@ -82,7 +82,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
     Args:
         model: A model whose probabilities sum to one.
         bits: 8 or 16.
-        scratch: Storage for large arrays.
+        scratch: The allocator of large arrays.
     """
     table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)
     smaller = BackoffModel(table, model.log_p[:1], [])
@@ -128,7 +128,7 @@ def _normalize(
         log_p: log p of the next order, whose codes are modified in place.
         exact: log p before rounding.
         suffixes: The suffix node of each n-gram of the next order, or -1.
-        scratch: Allocates the array.
+        scratch: The allocator of the arrays.
     """
     order, writer = lower.n + 1, scratch.writer(np.float32)
     for block in lower.table.blocks(order, scratch.block):

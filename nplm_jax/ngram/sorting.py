@@ -32,7 +32,7 @@ class Problem(NamedTuple):
     """The parameters of a counting job.
 
     Attributes:
-        n: The highest order.
+        n: The highest n-gram order.
         vocabulary_size: |V|. In windows, this value is the padding id for positions before the first and after the last
             word.
         early: The first bigram of each of the first n-1 windows, int64. These windows contain the n-grams that are not
@@ -80,9 +80,9 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
 
     Args:
         words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
-        n: The highest order.
-        vocabulary_size: |V|.
-        scratch: Allocates the arrays.
+        n: The highest n-gram order.
+        vocabulary_size: The number of words in the vocabulary, |V|.
+        scratch: The allocator of the arrays.
 
     Returns:
         For each order k, three arrays: the sorted keys `node of the first k-1 words * |V| + last word`, int64; the

@@ -62,7 +62,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
 
     Args:
         key: The config key or flag that specifies the path, for error messages.
-        path: The path.
+        path: The path given by the user.
 
     Raises:
         BadInput: The home folder is unknown, or the path contains a NUL or is too long.

@@ -39,7 +39,7 @@ class PieceTokenizer(ByteTokenizer):
 
     Attributes:
         pieces: The number of tokens, including special tokens and the 256 bytes.
-        piece_model: bpe or unigram.
+        piece_model: The kind of subword model: bpe or unigram.
     """
 
     pattern: ClassVar[str] = (  # \p{M} are combining marks

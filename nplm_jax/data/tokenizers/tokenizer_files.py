@@ -52,7 +52,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
-    """Writes CONFIG_FILE to a run's folder and, for byte-level tokenizers, RULES_FILE with the token ids."""
+    """Writes a tokenizer to a run folder: CONFIG_FILE and, for byte-level tokenizers, RULES_FILE with the token ids."""
     values = to_dict(tokenizer)
     (folder / RULES_FILE).unlink(missing_ok=True)  # may belong to another tokenizer
     if isinstance(tokenizer, ByteTokenizer):
@@ -65,7 +65,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
     """Reads a tokenizer written by `save`.
 
     Args:
-        ids: The ids of the tokens.
+        ids: The id of each token in the vocabulary.
         folder: The run's folder.
 
     Raises:
