@@ -25,10 +25,10 @@ class BackoffModel(LanguageModel):
 
     Attributes:
         table: The n-grams; orders above n are ignored.
-        log_p: log_p[k-1] holds log p of each n-gram of order k, float64 or quantized, one per node of the
-            table; nats.
-        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64 or float32, one per node
-            of order k; nats.
+        log_p: log_p[k-1] holds log p of each n-gram of order k, in nats, with one value per node of the table. The
+            values are float64 or quantized.
+        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, in nats, with one value per node of
+            order k. The values are float64 or float32.
     """
 
     table: NgramTable

@@ -70,7 +70,7 @@ class NgramTable:
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns the first n-gram that begins with each node of `order - 1`, and last, the number of n-grams."""
+        """Returns the first n-gram that begins with each node of `order - 1`; the last element is the n-gram count."""
         first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
         return first.astype(node_dtype(self.size(order)))
 

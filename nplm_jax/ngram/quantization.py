@@ -36,7 +36,7 @@ class QuantizedArray:
         """Sorts the numbers in an array into equally populated bins, and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if the array has at most 2**22 elements and
-        fewer distinct values than codes.
+        2**bits - 2 distinct finite values.
 
         References:
             Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
@@ -81,7 +81,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
     Args:
         model: A model whose probabilities sum to one.
-        bits: 8 or 16.
+        bits: The number of bits per log p, 8 or 16.
         scratch: The allocator of large arrays.
     """
     table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)

@@ -135,7 +135,7 @@ def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np
 
 
 def _divide_chunk(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
-    """Writes the windows that start in a span of the words, range by range, in reading order within each range."""
+    """Writes the windows that start in a span of the words, sorted by range. Each range is in reading order."""
     windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
     np.save(folder / 'windows.npy', windows[:, stable_order(ranges_S)])

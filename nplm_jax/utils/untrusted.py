@@ -146,7 +146,13 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Decodes bytes and yields the lines, numbered from `first`. See `read_lines`. Error messages name `path`."""
+    """Yields each line of a UTF-8 text, preceded by its line number; see `read_lines`.
+
+    Args:
+        path: The path of the file, for error messages.
+        data: The encoded text.
+        first: The number of the first line of the text.
+    """
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:

@@ -73,7 +73,7 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
 
 
 def separates_paragraphs(tokenizer: Tokenizer) -> bool:
-    """Returns whether the tokens of adjacent paragraphs have whitespace between them without boundary tokens.
+    """Returns whether whitespace separates the tokens of adjacent paragraphs even without boundary tokens.
 
     Byte-level tokenizers of other models usually add no space before the first word of a paragraph.
     """

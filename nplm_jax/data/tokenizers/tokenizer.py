@@ -140,8 +140,8 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 def count_characters(words: Iterable[str]) -> int:
     """Returns the number of characters in a text that consists of the given words.
 
-    The space or newline after each word is included. <text> and <p> count as one character, the newline of an empty
-    line.
+    The space or newline after each word is included. Each <text> or <p> counts as one character, because it stands for
+    the newline of an empty line.
 
     Examples:
         >>> count_characters(['<p>', 'the', 'dog', '.'])
