@@ -40,7 +40,8 @@ PAPER_RECIPE: Preset = {
     'train.log_every': 10_000,
     'train.steps_per_execution': 1000,
 }
-# The best optimizer for a few epochs of training: one second moment per row of C, Adam for all other parameters.
+# The best optimizer for a few epochs of training: it keeps one second moment per row of C, and uses Adam for all other
+# parameters.
 ROWWISE_ADAM: Preset = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
@@ -49,7 +50,7 @@ ROWWISE_ADAM: Preset = {
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
 }
-# The sampled loss of networks with the paper's recipe on a large vocabulary.
+# Noise-contrastive estimation, for networks that are trained by gradient descent on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
 # Number of validation words during training, for texts on which a full validation takes half as long as an epoch.
 VALID_WORDS = 20_000

@@ -64,7 +64,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         elif compression == '.bz2':
             import bz2  # noqa: PLC0415 (Python can be built without it)
 
-            content = io.BufferedReader(bz2.BZ2File(opened))  # it raises OSError for damaged content
+            content = io.BufferedReader(bz2.BZ2File(opened))  # BZ2File raises OSError for damaged content
         elif compression == '.xz':
             import lzma  # noqa: PLC0415 (Python can be built without it)
 

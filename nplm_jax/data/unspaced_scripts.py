@@ -161,7 +161,7 @@ def _is_segmented(texts: Sequence[str]) -> bool:
     if not num_unspaced:
         return False
     num_spaces = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
-    return (num_spaces or 1) > _SPACES_OF_SEGMENTED * num_unspaced  # one or two words may have no spaces
+    return (num_spaces or 1) > _SPACES_OF_SEGMENTED * num_unspaced  # a text of one or two words may have no spaces
 
 
 def _join(text: str) -> str:

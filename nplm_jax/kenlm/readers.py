@@ -234,7 +234,7 @@ class NetworkReader:
         if not pending:
             return
         self.look_up([*pending.values()])
-        size = 1 << (len(pending) - 1).bit_length()  # limits the number of compilations
+        size = 1 << (len(pending) - 1).bit_length()  # a power of two, which limits the number of compilations
         padded = [*pending, *[next(iter(pending))] * (size - len(pending))]
         before = jax.tree.map(lambda *x: np.concatenate(x), *(pending[context].known[0] for context in padded))
         self._keep([*pending], self._model.advance(before, np.array([context.word for context in padded], np.int32)))

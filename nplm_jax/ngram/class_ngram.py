@@ -117,13 +117,13 @@ def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabular
     Words in both vocabularies keep their probabilities. The probability of the inner rare-word symbol (`<unk>`) is
     divided equally among the outer rare-word symbol and the words that are only in the outer vocabulary. The outer
     rare-word symbol also receives the probabilities of all words that are only in the inner vocabulary. In contexts,
-    words that are only in the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can
-    belong to several of these classes.
+    words that are only in the outer vocabulary are read as `<unk>`. The inner words thus act as classes of outer words,
+    and <rare> can belong to several of these classes.
 
     Args:
-        inner: The model.
-        inner_vocabulary: The vocabulary of the model.
-        vocabulary: The outer vocabulary.
+        inner: The model to convert.
+        inner_vocabulary: The inner vocabulary, which is that of the model.
+        vocabulary: The outer vocabulary, to which the model is converted.
     """
     inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
     is_shared_V = inner_ids_V == RARE_ID

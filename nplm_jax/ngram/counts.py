@@ -286,7 +286,7 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
         return np.full_like(queries, -1)
     if queries.size < _SORTED_QUERIES:
         return _find_in_order(keys, queries)
-    # Sorted queries access the table in order, whereas in any other order each step of a search is a cache miss.
+    # Sorted queries access the table in order. In any other order, each step of a binary search is a cache miss.
     nodes = np.full(queries.size, -1, np.int64)
     possible = np.flatnonzero(queries >= 0)
     sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])

@@ -32,7 +32,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
     Args:
         name: The name of the input, used as the key of error messages.
         file: The path of the file.
-        max_bytes: The maximum size.
+        max_bytes: The maximum size of the file, in bytes.
 
     Raises:
         BadInput: The file does not exist, is not a regular file, cannot be read, or is too large.

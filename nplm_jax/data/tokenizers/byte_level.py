@@ -79,7 +79,11 @@ class ByteTokenizer(Tokenizer):
         return models.BPE(dict(ids), [])
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the rules of a saved `model`. Raises KeyError, TypeError or ValueError for other kinds of models."""
+        """Returns the rules of the `model` in a saved tokenizer.json.
+
+        Raises:
+            KeyError, TypeError or ValueError: The model is of another kind.
+        """
         return ()
 
     @property

@@ -18,7 +18,7 @@ FILES = (CONFIG_FILE, RULES_FILE)
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Converts a tokenizer to JSON values; the inverse of `from_dict`."""
+    """Converts a tokenizer to a JSON-serializable dictionary, from which `from_dict` restores the tokenizer."""
     values = dataclasses.asdict(tokenizer)
     del values['name']  # its name in the config
     return {'format': FORMAT, **values}
