@@ -27,7 +27,7 @@ NGRAMS: dict[str, Preset] = {
         for n in (3, 4, 5)
     },
 }
-# The names of these models in the paper.
+# The names of the count-based models in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The paper's training recipe: a batch size of 1, no dropout, and b initialized with zeros.
@@ -40,7 +40,8 @@ PAPER_RECIPE: Preset = {
     'train.log_every': 10_000,
     'train.steps_per_execution': 1000,
 }
-# The best optimizer for a few epochs of training: one second moment per row of C, Adam for all other parameters.
+# The best optimizer for a few epochs of training: it keeps one second moment per row of C, and uses Adam for all other
+# parameters.
 ROWWISE_ADAM: Preset = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
@@ -49,7 +50,7 @@ ROWWISE_ADAM: Preset = {
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
 }
-# The sampled loss of networks with the paper's recipe on a large vocabulary.
+# Noise-contrastive estimation, for networks that are trained by gradient descent on a large vocabulary.
 NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
 # Number of validation words during training, for texts on which a full validation takes half as long as an epoch.
 VALID_WORDS = 20_000
@@ -67,7 +68,7 @@ TABLE2_NETWORK: Preset = {
     'optimizer.decay': 1e-5,
     'train.epochs': 5,
 }
-# A recurrent network trained on streams.
+# Training settings of recurrent networks, which read parallel streams of consecutive words.
 RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
 # A window network with residual layers and weight tying, for a corpus of a million words or more. It is not in the
 # paper.
@@ -122,7 +123,7 @@ _BY_EQUIVALENT_PASSES = {
 
 
 def _equivalent_passes(width: int, passes: float, words: int) -> float:
-    """Converts a network's training to the passes over Brown after which a network of 200 units overfits as much."""
+    """Returns the number of passes over Brown that overfit a network of 200 units as much as this training does."""
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 

@@ -17,8 +17,8 @@ r"""Your own UTF-8 text: a file, or a folder of files. Each file is one text. Bl
         tokenizer, or import paths of plug-ins
     nplm train text:lmplz --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
         --config.corpus.test_path=test.txt
-        the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for text with one sentence per line;
-        --config.model.n sets the order
+        the same 5-gram model as `lmplz -o 5` and the same test perplexity as `query`, for text with one sentence per
+        line; --config.model.n sets the order
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text is used for training, the next 10% for
 validation and the last 10% for testing. Use text:whitespace for tokenized text. Words that occur fewer than three times

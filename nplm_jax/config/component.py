@@ -16,7 +16,7 @@ class Check(NamedTuple):
     """A condition on a value.
 
     Attributes:
-        allowed: The constraint, for error messages.
+        allowed: A description of the constraint, for error messages.
         holds: A function that returns whether a value is allowed.
     """
 
@@ -77,10 +77,11 @@ def key(
     """Returns a dataclass field that is a config key.
 
     Args:
-        default: The default.
+        default: The default value of the key in a config.
         meaning: The description of the key, shown by `--print_config`.
         needs: The condition under which a run has the key; None if every run has the key.
-        by_hand: The default for components constructed in code rather than from a config, if different.
+        by_hand: The default value of the field if a component is constructed in code rather than from a config. If this
+            argument is omitted, both defaults are the same.
         file_unless: For a key of an output layer whose value may be a file name: the values that are not file names.
             A run keeps a copy of the file. None for all other keys.
     """

@@ -57,11 +57,11 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
     Each value is checked against the type and range of its field.
 
     Args:
-        section: The dataclass.
+        section: The dataclass of the section or component.
         remaining: The values by flattened key. Missing keys take their defaults.
         prefix: The prefix of the keys, such as `model.`.
         settings: The partly built settings that contain the section; None if the section is the settings.
-        **given: Fields of a component that are not keys.
+        **given: The values of fields that are not keys, such as the name of a component.
 
     Raises:
         BadInput: A value has a wrong type or is out of range, or a plug-in cannot be used.
@@ -125,7 +125,7 @@ def _take(keys: Collection[str], remaining: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_keys(section: Any, prefix: str = '', settings: Any = None) -> Iterator[Key]:
-    """Yields the keys of a section or a component; see `build`."""
+    """Yields the config keys of a section or component, and of everything nested in it. For arguments, see `build`."""
     settings = settings or section
     for field in key_fields(type(section)):
         name, value = f'{prefix}{field.name}', getattr(section, field.name)

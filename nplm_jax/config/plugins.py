@@ -85,7 +85,7 @@ def importing_none() -> Iterator[None]:
 
 
 def trust_in_process(modules: Iterable[str]) -> None:
-    """Allows the import of plug-ins from these modules in this process and its child processes; for commands only."""
+    """Allows plug-ins from these modules in this process and its child processes. Only commands may call it."""
     os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
 
 

@@ -18,8 +18,8 @@ def to_record(config: Mapping[str, Any], digests: Mapping[str, str] | None = Non
     """Returns the contents of a run's config.json: all keys, the format version and digests.
 
     Args:
-        config: The values, nested by section.
-        digests: The SHA-256 digests of other files in the folder, by file name.
+        config: The values of all keys, nested by section.
+        digests: The SHA-256 digests of other files in the run folder, by file name; None for an empty dictionary.
     """
     record = {'format': FORMAT, **config}
     return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}

@@ -132,7 +132,7 @@ def component_class(kind: str, name: str) -> type[Any]:
 
     Args:
         kind: A key of KINDS, such as `model.family`.
-        name: The value of the key.
+        name: The name of the component, which is the value of this key.
 
     Raises:
         BadInput: The name is unknown, or the plug-in that it names cannot be imported or is of another kind.

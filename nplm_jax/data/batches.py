@@ -107,12 +107,15 @@ def make_batch(
 
 
 def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax.Array | None]:
-    """Returns the network input for streams of tokens, and `Batch.starts_SxL`.
+    """Marks the beginnings of lines in streams of tokens.
 
     Args:
         ids_SxL: Token ids, int32.
-        line_end: The id of the line-end token if each line is read separately. The token is replaced by the rare-word
-            symbol, which begins the next line. None if the text is read as one stream.
+        line_end: The id of the line-end token if each line is read separately; None if the text is read as one stream.
+
+    Returns:
+        The ids as network inputs, in which the rare-word symbol replaces the line-end token and begins the next line;
+        and `Batch.starts_SxL`. If `line_end` is None, the ids are unchanged and the second value is None.
     """
     if line_end is None:
         return ids_SxL, None

@@ -30,7 +30,7 @@ class Corpus(Splits):
     """A stream of words and its splits.
 
     Attributes:
-        stream: The words.
+        stream: The words of the whole corpus.
         tokenizer: The tokenizer that produced the words.
         has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
         is_spelled: Whether the tokens reproduce the text except for whitespace; see `token_text.spells`.
@@ -55,7 +55,7 @@ class _Reader(NamedTuple):
 
     Attributes:
         sources: A function that finds the texts of the corpus.
-        file_keys: Those keys of `corpus.*` about files that apply to this corpus, without `corpus.`.
+        file_keys: The keys in section `corpus` that specify files and apply to this corpus, such as `path`.
         find_files: A function that finds the user's files.
         is_tokenized: Whether all tokens in the text are separated by whitespace.
         licence: A one-line description of the text and its licence.

@@ -171,7 +171,7 @@ def fetch_from_nltk(name: str) -> bytes:
     import nltk  # noqa: PLC0415 (a second to import)
 
     with tempfile.TemporaryDirectory() as folder:
-        discarded = io.StringIO()  # NLTK raises its errors, but also prints them
+        discarded = io.StringIO()  # NLTK prints errors in addition to raising them
         nltk.download(name, folder, quiet=True, raise_on_error=True, print_error_to=discarded)
         path = pathlib.Path(folder) / 'corpora' / f'{name}.zip'
         return read_bytes(str(path), path)

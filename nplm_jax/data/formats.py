@@ -40,8 +40,8 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     """Opens the content of a possibly compressed file.
 
     Args:
-        name: The key in error messages.
-        opened: The file.
+        name: The name of the input, used as the key of error messages.
+        opened: The open file, in binary mode.
         compression: The compression, as returned by `find_compression`.
 
     Yields:
@@ -64,7 +64,7 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
         elif compression == '.bz2':
             import bz2  # noqa: PLC0415 (Python can be built without it)
 
-            content = io.BufferedReader(bz2.BZ2File(opened))  # it raises OSError for damaged content
+            content = io.BufferedReader(bz2.BZ2File(opened))  # BZ2File raises OSError for damaged content
         elif compression == '.xz':
             import lzma  # noqa: PLC0415 (Python can be built without it)
 
@@ -81,8 +81,8 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
     """Opens a possibly compressed file for writing.
 
     Args:
-        name: The key in error messages.
-        opened: The file.
+        name: The name of the input, used as the key of error messages.
+        opened: The open file, in binary mode.
         compression: One of COMPRESSIONS, or ''.
 
     Yields:
@@ -150,10 +150,10 @@ def read_batches(
     """Yields the rows of a table as pyarrow record batches, each with a list of its texts. Nulls become empty strings.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         content: The content of the file.
-        kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
-        column: The column of the text.
+        kind: The format of the file: .parquet, or .arrow for Arrow's IPC streaming format.
+        column: The name of the column that contains the text.
         all_columns: Whether to read all columns of .parquet. If so, an empty batch with the schema is yielded first.
         new_column: A column that the table must not have; empty to allow all.
 

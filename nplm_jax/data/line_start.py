@@ -44,7 +44,7 @@ class LineStart:
         return cls(end or marks, (*marks, *ends), end)
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
-        """Returns the ids before a line, int32; empty if the line begins with a boundary token followed by words.
+        """Returns the ids to put before a line, int32; none if words follow a boundary token that begins the line.
 
         Args:
             ids_T: The ids of the line, or of its beginning.

@@ -31,7 +31,7 @@ from nplm_jax.utils.progress import progress_bar
 MIN_CACHED_BYTES = 2**24  # texts above this size are tokenized in parallel and cached
 _CODE = package_digest('data', 'config', 'utils')  # computed at import, because the files may be edited later
 COMPRESSION = 8  # typical compression ratio of text
-ParallelMap = Callable[..., Iterator[Any]]  # like `map`
+ParallelMap = Callable[..., Iterator[Any]]  # a function with the arguments of `map`
 
 
 def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> PreparedText:
@@ -64,7 +64,7 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer also names it
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # a cached tokenizer imports it
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 

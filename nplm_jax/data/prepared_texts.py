@@ -92,7 +92,7 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
     The first call writes the ids to the cache.
 
     Args:
-        type_ids_L: The words, from `load_or_make`.
+        type_ids_L: The type ids of a stream from `load_or_make`.
         token_ids_K: The vocabulary id of each type.
 
     Raises:

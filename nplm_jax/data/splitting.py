@@ -112,7 +112,7 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     """
     sizes = [x * num_words if x < 1 else int(x) for x in (settings.train, settings.valid, settings.test)]
     ends = [0, *itertools.accumulate(round(size) for size in sizes)]
-    total = math.ceil(sum(sizes) - 0.01)  # fractions may add up to a little more than 1
+    total = math.ceil(sum(sizes) - 0.01)  # because of rounding, fractions may sum to slightly more than 1
     if not settings.test:
         ends[-1] = max(ends[-1], num_words)
     elif total > num_words:

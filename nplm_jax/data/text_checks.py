@@ -118,7 +118,7 @@ def has_line_paragraphs(texts: Iterable[str]) -> bool:
     if sum(bool(_SENTENCE_END.search(line)) for line in lines) >= _MIN_ENDS * len(lines):
         return True
     lengths = [len(line) for line in lines]
-    is_wrapped = statistics.median(lengths) >= _WRAPPED * statistics.quantiles(lengths, n=20)[-1]  # without outliers
+    is_wrapped = statistics.median(lengths) >= _WRAPPED * statistics.quantiles(lengths, n=20)[-1]  # 95th percentile
     return not is_wrapped and not any(line.endswith('-') for line in lines)
 
 

@@ -131,7 +131,7 @@ def read_chunks(
 
     Args:
         key: The config key, for error messages.
-        file: The file.
+        file: The path of the file.
         column: The text column of .jsonl, .parquet and .arrow.
         lines: Whether each line is a paragraph; a blank line is then inserted after each line.
         keeps_empty: Whether empty lines are paragraphs too.

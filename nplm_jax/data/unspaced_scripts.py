@@ -29,7 +29,7 @@ _SPACES_OF_OTHERS = 1 / 4  # per character; English has 1/5
 
 
 def has_spaces(vocabulary: Vocabulary) -> bool:
-    """Returns whether the training text has been segmented, with spaces between words of these scripts.
+    """Returns whether the training text has been segmented, so that spaces separate words even in these scripts.
 
     Args:
         vocabulary: A vocabulary with counts from the training text. If the vocabulary contains words, but none in these
@@ -112,7 +112,7 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
-    """Returns a warning if models cannot score the words in these scripts, otherwise an empty string.
+    """Returns a warning if models cannot score words in scripts without spaces, otherwise an empty string.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -140,7 +140,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
 
 
 def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
-    """Raises BadInput if texts in these scripts have no word in common with a vocabulary of words.
+    """Raises BadInput if texts in scripts without spaces have no word in common with a vocabulary of words.
 
     Args:
         vocabulary: The vocabulary of the models.
@@ -161,7 +161,7 @@ def _is_segmented(texts: Sequence[str]) -> bool:
     if not num_unspaced:
         return False
     num_spaces = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
-    return (num_spaces or 1) > _SPACES_OF_SEGMENTED * num_unspaced  # one or two words may have no spaces
+    return (num_spaces or 1) > _SPACES_OF_SEGMENTED * num_unspaced  # a text of one or two words may have no spaces
 
 
 def _join(text: str) -> str:
@@ -185,7 +185,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Returns whether a word's first letter or combining mark is in these scripts; None if the word has neither."""
+    """Returns whether a word's first letter or mark is in a script without spaces; None if the word has neither."""
     for character in word:
         if _UNSPACED.match(character):
             return True

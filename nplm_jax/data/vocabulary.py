@@ -84,7 +84,7 @@ class Vocabulary:
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 
     def tokenize(self, text: str) -> list[str]:
-        """Tokenizes a text in the same way as the corpus, without boundary tokens, and fits it to the vocabulary."""
+        """Tokenizes a text like the corpus, but without boundary tokens, and adapts its tokens to the vocabulary."""
         return cutting.tokenize(self.tokenizer, [text], self.ids)[0]
 
     def decode(self, ids: Iterable[int]) -> list[str]:

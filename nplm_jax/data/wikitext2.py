@@ -130,7 +130,7 @@ def mark_rare(text: str) -> str:
 
 
 def merge_rare(raw: str) -> str:
-    """Recreates the published training file from the raw text: <unk> replaces words with fewer than MIN_COUNT tokens.
+    """Recreates the published training file from the raw text: <unk> replaces words that occur only once or twice.
 
     Each nonempty line begins and ends with a space. The result has the same SHA-256 as the published file.
     """

@@ -23,7 +23,7 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
     Args:
         key: The name of the file in error messages.
         problem: The description of the problem at the beginning of error messages.
-        file: The file.
+        file: The open file, in binary mode.
         max_members: The maximum number of members.
 
     Yields:

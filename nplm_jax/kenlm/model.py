@@ -1,4 +1,4 @@
-"""KenLM's Python interface for any model: ARPA files, runs, packed models, and mixtures of them.
+"""KenLM's Python interface for all models of this package: ARPA files, runs, packed models and mixtures.
 
     from nplm_jax import kenlm
 

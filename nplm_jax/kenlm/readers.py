@@ -49,8 +49,9 @@ class Context:
 class NgramReader:
     """A reader for a back-off model. As in KenLM, contexts are not padded; `LanguageModel.next_word` does pad them.
 
-    The `words` of a context are minimal, as in KenLM's states, so contexts with identical predictions compare equal.
-    `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
+    As in KenLM's states, the `words` of a context exclude the oldest words if these affect no prediction. Contexts with
+    identical predictions therefore compare equal. `known[k - 1]` is the node of the last k words, or -1 if they are not
+    in the table.
 
     The n-grams that share a context are adjacent, so most searches cover few keys. The arrays are accessed through
     memory views, because indexing a memory view returns a Python number faster than indexing a NumPy array.
@@ -62,9 +63,9 @@ class NgramReader:
         """Initializes the reader with a float32 copy of a model's probabilities.
 
         Args:
-            model: The model.
-            begin: The words that precede each sentence.
-            unpredicted: Words to which `next_words` assigns probability zero, regardless of the model.
+            model: The back-off model.
+            begin: The ids of the words that precede each sentence.
+            unpredicted: The ids of words to which `next_words` assigns probability zero, regardless of the model.
         """
         self.order: int = model.n
         self._begin, self._unpredicted = np.array(begin, np.int64), unpredicted
@@ -233,7 +234,7 @@ class NetworkReader:
         if not pending:
             return
         self.look_up([*pending.values()])
-        size = 1 << (len(pending) - 1).bit_length()  # limits the number of compilations
+        size = 1 << (len(pending) - 1).bit_length()  # a power of two, which limits the number of compilations
         padded = [*pending, *[next(iter(pending))] * (size - len(pending))]
         before = jax.tree.map(lambda *x: np.concatenate(x), *(pending[context].known[0] for context in padded))
         self._keep([*pending], self._model.advance(before, np.array([context.word for context in padded], np.int32)))

@@ -65,7 +65,7 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
     Args:
         model: The model.
         vocabulary: The vocabulary of the model; the rare-word symbol becomes `<unk>`.
-        path: The file.
+        path: The path of the file.
     """
     unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
     lines = ['\\data\\']
@@ -93,7 +93,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
     """Reads an ARPA file from any toolkit, up to order 100.
 
     Args:
-        path: The file.
+        path: The path of the file.
         as_kenlm: Whether to reproduce KenLM's log-probabilities exactly. A log10 of -99 is then an ordinary number, and
             a missing `<unk>` has a log10 of -100. `<s>` and `</s>` are words whenever the file contains them.
 
@@ -104,10 +104,10 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         n-grams, or if `<s>` has a back-off weight. In these cases, both marks keep the probabilities in the file.
 
     Raises:
-        BadInput: The text is malformed; the number of n-grams in a section differs from the number in the header; an
-            n-gram is repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order
-            below; or a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message
-            names the file and the line.
+        BadInput: The file is not a valid ARPA file. In a valid file, each section has as many n-grams as the header
+            states, no n-gram is repeated, no word is `<rare>`, each word has a 1-gram, and the prefix of each n-gram is
+            in the order below. Back-off weights are finite, no greater than 99 (log10), and zero at the highest order.
+            The message names the file and the line.
     """
     ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM accepts both spellings
     keys: list[np.ndarray] = []
@@ -147,7 +147,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
     """Yields the n-gram order of each block of the file, and a function that returns the n-grams in the block.
 
     Args:
-        path: The file.
+        path: The path of the file.
         ids: The id of each word; updated with the words of the 1-grams.
     """
     sizes: list[int] = []  # the section sizes given in the header

@@ -54,8 +54,8 @@ class BlockParser:
         """Parses lines with n-grams of one order.
 
         Returns:
-            The word ids, K x I, int32; log10 P, at most 0; and the log10 back-off weight, 0 where a line has no
-            weight. If any line does not have the common form, the result is None.
+            Three arrays: the word ids, K x I, int32; log10 P of each n-gram; and its log10 back-off weight, which is 0
+            if the line has no weight. If any line does not have the common form, the result is None.
         """
         padded = data + bytes(3 * _LANE)
         bytes_L, lanes = np.frombuffer(padded, np.uint8), _lanes(padded)

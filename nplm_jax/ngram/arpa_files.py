@@ -11,7 +11,7 @@ from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 _MAX_BYTES = 2**32  # maximum size of the text
-_MAX_RATIO, _FREE_BYTES = 200, 2**26  # texts above _FREE_BYTES may be at most _MAX_RATIO times their compressed size
+_MAX_RATIO, _FREE_BYTES = 200, 2**26  # maximum ratio of a text above _FREE_BYTES to its compressed size
 _MAX_LINE = 2**20  # maximum size of a line, bytes
 _START = 512  # bytes read to identify the file format
 _IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
@@ -35,11 +35,11 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
     the file rather than from its name.
 
     Args:
-        path: The file.
-        size: The block size, bytes; a block ends with a complete line.
+        path: The path of the file.
+        size: The approximate size of a block, in bytes. Each block ends with a complete line.
 
     Yields:
-        The number of the first line, counting from 1; the lines as text; and the lines as bytes.
+        Three values per block: the number of its first line, counting from 1; its text; and its bytes.
 
     Raises:
         BadInput: The file is unreadable, damaged, too large, empty, not text, or in another known format. The message
@@ -72,7 +72,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
 
 
 def is_arpa(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like an ARPA file. Raises BadInput; see `read_blocks`."""
+    """Returns whether a file begins like an ARPA file. Raises BadInput under the same conditions as `read_blocks`."""
     for _, text, _ in read_blocks(path, _START):
         for line in map(str.strip, text.split('\n')):
             if line and not line.startswith('#'):

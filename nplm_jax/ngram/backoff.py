@@ -25,10 +25,10 @@ class BackoffModel(LanguageModel):
 
     Attributes:
         table: The n-grams; orders above n are ignored.
-        log_p: log_p[k-1] holds log p of each n-gram of order k, float64 or quantized, one per node of the
-            table; nats.
-        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64 or float32, one per node
-            of order k; nats.
+        log_p: log_p[k-1] holds log p of each n-gram of order k, in nats, with one value per node of the table. The
+            values are float64 or quantized.
+        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, in nats, with one value per node of
+            order k. The values are float64 or float32.
     """
 
     table: NgramTable
@@ -96,8 +96,8 @@ def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
 
     Args:
         model: The model.
-        new_ids_V: The new id of each word, 0, 1, ... without gaps. Words with the same new id are merged, as are their
-            n-grams. A merged n-gram keeps log p and log b of the first original n-gram.
+        new_ids_V: The new id of each word, 0, 1, ... without gaps. Words with the same new id are merged, and so are
+            their n-grams. A merged n-gram keeps log p and log b of the first of the original n-grams.
     """
     size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
     nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new n-gram

@@ -31,8 +31,8 @@ class ClassNgram(LanguageModel):
 
     The class n-gram is a modified Kneser-Ney model over class ids. P(w | class) is the relative frequency in training
     with an absolute discount of D = n1 / (n1 + 2 n2) on the word counts. The freed mass is spread evenly over the words
-    that do not occur in training. These words belong to every class, because assigning each word to a single class
-    would cost 5 nats per occurrence. Their classes in classes_V are used only in contexts.
+    that do not occur in training. These words belong to every class, because assigning each of them to a single class
+    would decrease their log-probabilities by 5 nats. Their classes in classes_V are used only in contexts.
 
     Attributes:
         classes_V: The class of each word, int64.
@@ -57,11 +57,11 @@ class ClassNgram(LanguageModel):
 
     @classmethod
     def fit(cls, tokens_T: np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
-        """Estimates the model.
+        """Estimates the model from the training words.
 
         Args:
-            tokens_T: Ids of the stream.
-            train: The words to count.
+            tokens_T: The token ids of the stream, int.
+            train: The span of the words to count.
             n: The order.
             classes_V: The class of each word, from `exchange`.
 
@@ -117,13 +117,13 @@ def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabular
     Words in both vocabularies keep their probabilities. The probability of the inner rare-word symbol (`<unk>`) is
     divided equally among the outer rare-word symbol and the words that are only in the outer vocabulary. The outer
     rare-word symbol also receives the probabilities of all words that are only in the inner vocabulary. In contexts,
-    words that are only in the outer vocabulary are read as `<unk>`. The inner words thus act as classes; <rare> can
-    belong to several of these classes.
+    words that are only in the outer vocabulary are read as `<unk>`. The inner words thus act as classes of outer words,
+    and <rare> can belong to several of these classes.
 
     Args:
-        inner: The model.
-        inner_vocabulary: The vocabulary of the model.
-        vocabulary: The outer vocabulary.
+        inner: The model to convert.
+        inner_vocabulary: The inner vocabulary, which is that of the model.
+        vocabulary: The outer vocabulary, to which the model is converted.
     """
     inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
     is_shared_V = inner_ids_V == RARE_ID
@@ -148,10 +148,10 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
     frequent. Words that do not occur in training are assigned to the class with the most words that occur once.
 
     Args:
-        tokens_T: Ids of the stream.
-        train: The words to count.
+        tokens_T: The token ids of the stream, int.
+        train: The span of the words to count.
         num_classes: The number of classes, at least 1.
-        vocabulary_size: |V|.
+        vocabulary_size: The number of words in the vocabulary, |V|.
         passes: The maximum number of passes; the search stops earlier after a pass without a move.
 
     Returns:

@@ -2,7 +2,7 @@
 
 The n-grams of order k are nodes, numbered by their position in a sorted int64 array of keys
 `node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, and a vectorized
-binary search looks up many n-grams at once. Keys stay below (number of nodes) * |V| for every n.
+binary search looks up many n-grams at once. Keys are less than (number of nodes) * |V| for every n, so they fit int64.
 
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """
@@ -29,9 +29,9 @@ class Block(NamedTuple):
     """A range of n-grams of one order, with all their contexts.
 
     Attributes:
-        nodes: The n-grams.
-        contexts: The contexts, as nodes of the order below.
-        prefixes: The context of each n-gram, relative to the first context. int64.
+        nodes: The range of the n-grams' nodes.
+        contexts: The range of the contexts' nodes in the order below.
+        prefixes: The context of each n-gram as an index into `contexts`, int64.
     """
 
     nodes: slice
@@ -49,7 +49,7 @@ class NgramTable:
     """The n-grams of a model.
 
     Attributes:
-        vocabulary_size: |V|.
+        vocabulary_size: The number of words in the vocabulary, |V|.
         keys: keys[k-1] holds the sorted keys of order k, int64; order 1 has all |V| words.
     """
 
@@ -70,7 +70,7 @@ class NgramTable:
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns the first n-gram that begins with each node of `order - 1`, and last, the number of n-grams."""
+        """Returns the first n-gram that begins with each node of `order - 1`; the last element is the n-gram count."""
         first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
         return first.astype(node_dtype(self.size(order)))
 
@@ -116,8 +116,8 @@ class NgramTable:
         """Yields the n-grams of an order in blocks; all n-grams of one context are in the same block.
 
         Args:
-            order: The order.
-            size: The number of n-grams per block; a block is larger if a single context has more n-grams.
+            order: The order of the n-grams.
+            size: The number of n-grams per block. A block is larger if a single context has more n-grams.
         """
         keys, num_contexts = self.keys[order - 1], self.size(order - 1)
         start = first = 0
@@ -149,13 +149,13 @@ class NgramTable:
 
 
 class LineMarks(NamedTuple):
-    """The ids of the marks between the lines of a text.
+    """The ids of the tokens that separate the lines of a text.
 
     Attributes:
-        line: The word before each line: `<p>`, or a newline.
-        text: `<text>` if the vocabulary contains it but the text does not, else None.
-        are_crossed: Whether n-grams cross the marks, as in a stream. Otherwise, `line` is only the first or last word
-            of an n-gram.
+        line: The id of the token before each line, which is `<p>` or a newline token.
+        text: The id of `<text>` if the vocabulary contains `<text>` but the text does not, else None.
+        are_crossed: Whether n-grams extend across lines, as in a stream. Otherwise, `line` is only the first or last
+            word of an n-gram.
     """
 
     line: int
@@ -174,7 +174,7 @@ class NgramCounts:
         suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
         scratch: Storage for arrays computed from the counts.
-        marks: The marks between the lines; None if lines have no mark.
+        marks: The tokens that separate lines; None if no token does.
     """
 
     table: NgramTable
@@ -202,12 +202,12 @@ def count(
     are filled with the rare-word symbol before the start of the stream, as are the contexts of a network.
 
     Args:
-        tokens_T: Ids of the stream.
-        span: The words to count.
-        n: The highest order.
-        vocabulary_size: |V|.
-        scratch: Storage for large arrays.
-        marks: The marks between the lines; None if lines have no mark.
+        tokens_T: The token ids of the stream, int.
+        span: The span of the words to count.
+        n: The highest n-gram order.
+        vocabulary_size: The number of words in the vocabulary, |V|.
+        scratch: The allocator of large arrays.
+        marks: The tokens that separate lines; None if no token does.
 
     Raises:
         BadInput: The span is empty, n is below 1, an id is outside the vocabulary, the n-grams do not fit into int64
@@ -286,7 +286,7 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
         return np.full_like(queries, -1)
     if queries.size < _SORTED_QUERIES:
         return _find_in_order(keys, queries)
-    # Sorted queries access the table in order, whereas in any other order each step of a search is a cache miss.
+    # Sorted queries access the table in order. In any other order, each step of a binary search is a cache miss.
     nodes = np.full(queries.size, -1, np.int64)
     possible = np.flatnonzero(queries >= 0)
     sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])

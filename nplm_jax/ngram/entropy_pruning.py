@@ -43,7 +43,7 @@ def prune(
         model: A model whose probabilities sum to one.
         context_p: context_p[k-2] holds P(h) for each context of an n-gram of order k, one value per node of order k-1.
         threshold: The relative change in perplexity, as in SRILM's `ngram -prune`.
-        scratch: Storage for large arrays.
+        scratch: The allocator of large arrays.
         key: The name of the threshold in error messages.
 
     Raises:

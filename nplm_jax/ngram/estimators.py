@@ -21,10 +21,10 @@ CLASSES_FILE = 'classes.txt'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimator(Component, abc.ABC):
-    """An estimator of count-based models.
+    """The base class of components that estimate a count-based model from the training words.
 
     Attributes:
-        n: The order.
+        n: The order of the model: words are predicted from the n-1 preceding words.
         reads_lines: Whether the model can read a text line by line (`corpus.context=line`).
         is_backoff: Whether the model is a back-off model, which can be written as an ARPA file.
     """

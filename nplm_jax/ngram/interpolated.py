@@ -24,7 +24,7 @@ class FrequencyBins(mixture.ContextBins):
     Bin 0 holds the most frequent contexts, and the last bin holds the contexts that do not occur in training.
 
     Attributes:
-        table: The n-grams; nodes of order 2 are contexts.
+        table: The n-grams. The nodes of order 2 are the contexts.
         bins: The bin of each node of order 2, followed by the bin of contexts that are not in the table. int64.
         num_bins: The number of bins.
     """

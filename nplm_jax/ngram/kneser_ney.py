@@ -82,10 +82,10 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entropy: float = 0.0) -> BackoffModel:
     """Estimates a modified interpolated Kneser-Ney model of any order, in back-off form.
 
-    P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with separate discounts for counts 1, 2, and 3 or
-    more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated with 1 / |V|,
-    so every word has a positive probability. If n-grams do not cross lines, the probabilities are the same as those of
-    KenLM's lmplz.
+    P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h). Each order has separate discounts for counts j of 1,
+    2, and 3 or more: D_j = j - (j + 1) Y n_{j+1} / n_j, where Y = n1 / (n1 + 2 n2) and n_j is the number of n-grams
+    with (adjusted) count j. Order 1 is interpolated with 1 / |V|, so every word has a positive probability. If n-grams
+    do not cross lines, the probabilities are the same as those of KenLM's lmplz.
 
     Args:
         counts: The n-grams of the training words.

@@ -39,7 +39,7 @@ def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
 
     Args:
         data: The corpus, whose vocabulary contains `<p>`.
-        scratch: Storage for large arrays.
+        scratch: The allocator of large arrays.
     """
     line, text, _ = _marks_of_lines(data.vocabulary)
     writer, bounds = scratch.writer(np.int32), {0: 0}

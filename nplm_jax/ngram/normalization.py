@@ -27,7 +27,7 @@ def normalize(
     Args:
         table: The n-grams.
         log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
-        scratch: Allocates the arrays.
+        scratch: The allocator of the arrays.
         excesses: For orders 2 and above, the amount by which the sum of all probabilities after each context exceeds
             one; 0 by default. This amount is added to the mass for words that do not follow the context, which rounded
             probabilities in a file may otherwise reduce to zero.
@@ -75,9 +75,9 @@ def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scra
 
     Args:
         table: The n-grams.
-        order: The order.
+        order: The order of the n-grams.
         lower: The suffix nodes of the order below.
-        scratch: Allocates the array.
+        scratch: The allocator of the arrays.
     """
     writer = scratch.writer(node_dtype(table.size(order - 1)))
     for block in blocks(table.size(order), scratch.block):

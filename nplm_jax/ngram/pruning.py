@@ -18,7 +18,7 @@ def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
         key: The config key, for the error message.
         text: Numbers separated by spaces, as in `lmplz --prune`: one for each order, starting with order 1. The last
             number also applies to all higher orders. The first number must be 0, and the numbers must not decrease.
-        n: The highest order.
+        n: The highest n-gram order.
 
     Raises:
         BadInput: The text does not have this form.
@@ -65,7 +65,7 @@ def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = 
     Args:
         model: The model.
         is_kept: For each order, whether to keep each n-gram. All words and all contexts of kept n-grams must be kept.
-        scratch: Storage for large arrays.
+        scratch: The allocator of large arrays.
     """
     size = model.table.vocabulary_size
     keys, log_p, log_b = [model.table.keys[0]], [model.log_p[0]], [np.asarray(x) for x in model.log_b[:1]]

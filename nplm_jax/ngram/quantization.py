@@ -36,7 +36,7 @@ class QuantizedArray:
         """Sorts the numbers in an array into equally populated bins, and replaces each number with the mean of its bin.
 
         -inf and the smallest number stay exact. All numbers stay exact if the array has at most 2**22 elements and
-        fewer distinct values than codes.
+        2**bits - 2 distinct finite values.
 
         References:
             Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
@@ -81,8 +81,8 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
     Args:
         model: A model whose probabilities sum to one.
-        bits: 8 or 16.
-        scratch: Storage for large arrays.
+        bits: The number of bits per log p, 8 or 16.
+        scratch: The allocator of large arrays.
     """
     table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)
     smaller = BackoffModel(table, model.log_p[:1], [])
@@ -128,7 +128,7 @@ def _normalize(
         log_p: log p of the next order, whose codes are modified in place.
         exact: log p before rounding.
         suffixes: The suffix node of each n-gram of the next order, or -1.
-        scratch: Allocates the array.
+        scratch: The allocator of the arrays.
     """
     order, writer = lower.n + 1, scratch.writer(np.float32)
     for block in lower.table.blocks(order, scratch.block):

@@ -1,9 +1,8 @@
-"""Out-of-core arrays and block-wise processing.
+"""Stores large arrays in temporary files, and divides computations into blocks.
 
-Small arrays stay in memory; large arrays are memory-mapped temporary files.
-
-Temporary files are unnamed. The system deletes them together with the last array that maps them, even if the process is
-killed. Other processes cannot read partial data.
+Small arrays stay in memory, and large arrays are memory-mapped temporary files. These files have no names. The system
+therefore deletes a file as soon as no array maps it, even if the process is killed, and other processes cannot read
+partial data.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ class Job(Protocol):
 
     @property
     def folder(self) -> pathlib.Path:
-        """See the class."""
+        """The folder of the results."""
         ...
 
     def run(

@@ -182,7 +182,7 @@ def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -
 
 
 def _without_begin(model: BackoffModel) -> BackoffModel:
-    """Removes the last word and the n-grams that begin with it, which are the last n-grams of each order."""
+    """Removes the word with the highest id, and the n-grams that begin with it (the last n-grams of each order)."""
     size = model.table.vocabulary_size
     keys = [np.arange(size - 1)]
     for old_keys in model.table.keys[1:]:

@@ -5,8 +5,9 @@ their n words, so the n-grams of a range are adjacent in the sorted arrays of ea
 hold at most one range in memory:
 
 1. `_divide_chunk` divides the windows of a chunk of the stream into ranges;
-2. `_count_range` counts the n-grams of all orders in a range, and collects the suffix nodes that other ranges need;
-3. `_join_range` adds these suffix nodes to the n-grams of a range.
+2. `_count_range` counts the n-grams of all orders in a range, and collects the nodes that other ranges need;
+3. `_join_range` finds the suffix node of each n-gram in a range, the node of the n-gram without its first word. This
+   node is usually in another range.
 
 Dims: L words of a sequence, S windows, N n-grams of an order.
 """
@@ -31,7 +32,7 @@ class Problem(NamedTuple):
     """The parameters of a counting job.
 
     Attributes:
-        n: The highest order.
+        n: The highest n-gram order.
         vocabulary_size: |V|. In windows, this value is the padding id for positions before the first and after the last
             word.
         early: The first bigram of each of the first n-1 windows, int64. These windows contain the n-grams that are not
@@ -57,8 +58,8 @@ class Counted(NamedTuple):
         keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first node of the range; at
             order 2 it is the first word.
         counts: The number of times each n-gram ends at a counted word.
-        lookups: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
-            to the first node of the range. The nodes needed by another range are therefore adjacent.
+        lookups: For each order below n, the nodes of the n-grams that follow a word, relative to the first node of the
+            range. They are sorted by the word before the n-gram, so the nodes that another range needs are adjacent.
         offsets: The end of the lookups for each range, order by order.
     """
 
@@ -79,9 +80,9 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
 
     Args:
         words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
-        n: The highest order.
-        vocabulary_size: |V|.
-        scratch: Allocates the arrays.
+        n: The highest n-gram order.
+        vocabulary_size: The number of words in the vocabulary, |V|.
+        scratch: The allocator of the arrays.
 
     Returns:
         For each order k, three arrays: the sorted keys `node of the first k-1 words * |V| + last word`, int64; the
@@ -100,7 +101,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # smaller than a block, because several chunks or ranges are processed at once
+    size = max(scratch.block // 2, 1)  # half a block, because several chunks or ranges are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
@@ -134,7 +135,7 @@ def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np
 
 
 def _divide_chunk(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
-    """Writes the windows that start in a span of the words, range by range, in reading order within each range."""
+    """Writes the windows that start in a span of the words, sorted by range. Each range is in reading order."""
     windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
     np.save(folder / 'windows.npy', windows[:, stable_order(ranges_S)])
@@ -188,7 +189,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 
     Args:
         problem: The parameters of the job.
-        number: The range.
+        number: The index of the range.
         windows: The windows of the range in reading order, n + 1 x S; see `_windows`.
     """
     V = problem.vocabulary_size
@@ -237,7 +238,7 @@ def _find_suffixes(
 
     Args:
         problem: The parameters of the job.
-        number: The range.
+        number: The index of the range.
         counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
         lookups: The nodes that each range provides for this range, for each order below n.

@@ -92,7 +92,8 @@ def _score(
         suffixes: The suffix node of each n-gram in `lower`, or -1.
 
     Returns:
-        log P of the n-grams, nats, and the amount by which the probabilities after each of their contexts exceed one.
+        Two arrays: log P of the n-grams, in nats; and, for each of their contexts, the amount by which the sum of the
+        probabilities after the context exceeds one.
     """
     model, (contexts, words) = member.model, np.divmod(keys, lower.vocabulary_size)
     log_p, missing = member.log_p[suffixes], np.flatnonzero(suffixes < 0)

@@ -38,11 +38,11 @@ def save(model: LanguageModel, path: pathlib.Path) -> None:
 
 
 def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
-    """Reads a model written by `save`; its arrays are memory-mapped and read-only.
+    """Reads a model written by `save`. The arrays of the model are memory-mapped and read-only.
 
     Args:
-        path: The file.
-        vocabulary_size: |V| of the run.
+        path: The path of the file.
+        vocabulary_size: The size of the run's vocabulary, |V|.
 
     Raises:
         BadInput: The file is damaged, belongs to another vocabulary, or its arrays do not form a model.

@@ -14,7 +14,7 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
     """Writes a file atomically; see `open_atomically`.
 
     Args:
-        path: The file.
+        path: The path of the file.
         data: The new content. Strings are encoded as UTF-8.
 
     Raises:
@@ -32,7 +32,7 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
     temporary file is flushed and renamed to `path`. A crash or a full disk therefore never leaves a partial file.
 
     Args:
-        path: The file.
+        path: The path of the file.
 
     Yields:
         The temporary file, open for writing and reading.
@@ -62,7 +62,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
 
     Args:
         key: The config key or flag that specifies the path, for error messages.
-        path: The path.
+        path: The path given by the user.
 
     Raises:
         BadInput: The home folder is unknown, or the path contains a NUL or is too long.

@@ -35,7 +35,7 @@ def progress_bar(
         description: The name of the work.
         unit: The unit, with a leading space.
         initial: The number of units that are already done.
-        delay: Seconds before the bar appears on a terminal.
+        delay: The time before the bar appears on a terminal, in seconds.
         log: The file for progress lines, or None for stderr.
     """
     style: dict[str, Any] = {'dynamic_ncols': True, 'delay': delay, 'smoothing': 0.05}

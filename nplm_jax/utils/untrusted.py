@@ -30,9 +30,9 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
     """Reads a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
-        name: The key in error messages.
-        file: The file.
-        max_bytes: The maximum size.
+        name: The name of the input, used as the key of error messages.
+        file: The path of the file.
+        max_bytes: The maximum size of the file, in bytes.
 
     Raises:
         BadInput: The file does not exist, is not a regular file, cannot be read, or is too large.
@@ -48,8 +48,8 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
     """Opens a regular file. Rejects FIFOs, which would block, and devices, whose data may be endless.
 
     Args:
-        name: The key in error messages.
-        file: The file.
+        name: The name of the input, used as the key of error messages.
+        file: The path of the file.
 
     Yields:
         The file, open for reading.
@@ -73,7 +73,7 @@ def sha256(name: str, file: pathlib.Path) -> str:
     """Returns the SHA-256 digest of a regular file in hexadecimal form.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         file: The file, of any size.
 
     Raises:
@@ -88,7 +88,7 @@ def read_text(key: str, file: pathlib.Path) -> str:
 
     Args:
         key: The config key that specifies the file, for error messages.
-        file: The file.
+        file: The path of the file.
 
     Raises:
         BadInput: The file cannot be read, or it is not valid UTF-8 text.
@@ -101,7 +101,7 @@ def decode(name: str, data: bytes) -> str:
     """Decodes UTF-8 text.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         data: The bytes, with or without a byte-order mark.
 
     Raises:
@@ -114,7 +114,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
     """Decodes blocks of UTF-8 text and drops the byte-order mark. A character may span two blocks.
 
     Args:
-        name: The key in error messages.
+        name: The name of the input, used as the key of error messages.
         blocks: The blocks. An empty block marks the end of the text.
 
     Raises:
@@ -146,7 +146,13 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Decodes bytes and yields the lines, numbered from `first`. See `read_lines`. Error messages name `path`."""
+    """Yields each line of a UTF-8 text, preceded by its line number; see `read_lines`.
+
+    Args:
+        path: The path of the file, for error messages.
+        data: The encoded text.
+        first: The number of the first line of the text.
+    """
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
@@ -161,7 +167,7 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     """Yields the line number, word and number for each line in a file of lines `word<TAB>number`.
 
     Args:
-        path: The file.
+        path: The path of the file.
         meaning: What the numbers mean, for error messages.
 
     Raises:

@@ -57,7 +57,7 @@ class ByteTokenizer(Tokenizer):
     Attributes:
         pattern: A regular expression whose matches cover every text. Each match is tokenized separately.
         normalization: The Unicode normal form of the text before tokenization: nfc, nfkc, or none for no change.
-        rules: The learned rules.
+        rules: The learned rules, in a form that each subclass defines.
     """
 
     is_lossless: ClassVar[bool] = True
@@ -79,7 +79,11 @@ class ByteTokenizer(Tokenizer):
         return models.BPE(dict(ids), [])
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the rules of a saved `model`. Raises KeyError, TypeError or ValueError for other kinds of models."""
+        """Returns the rules of the `model` in a saved tokenizer.json.
+
+        Raises:
+            KeyError, TypeError or ValueError: The model is of another kind.
+        """
         return ()
 
     @property
@@ -141,7 +145,7 @@ class CharacterTokenizer(ByteTokenizer):
 
     @property
     def units(self) -> Sequence[str]:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.units`."""
         return [to_alphabet(character) for character in self.rules]
 
     def learn(
@@ -159,11 +163,11 @@ class CharacterTokenizer(ByteTokenizer):
         return [[token] if string in characters else list(token) for string, token in zip(strings, tokens)]
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.model`."""
         return models.BPE(dict(ids), [], ignore_merges=True)  # unknown characters are cut into bytes
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.rules_of`."""
         units = (to_bytes(token).decode() for token in model['vocab'] if len(token) > 1)
         return tuple(sorted(unit for unit in units if len(unit) == 1))
 

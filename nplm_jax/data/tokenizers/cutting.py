@@ -14,7 +14,10 @@ _PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # placeholders, which
 
 
 def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
-    """Splits a chunk into paragraphs (or lines, if `<p>` ends each line), and each paragraph into strings for `cut`."""
+    """Splits a chunk into paragraphs, and each paragraph into strings for `Tokenizer.cut`.
+
+    If `<p>` ends each line, each line is a paragraph.
+    """
     text = tokenizer.normalize(chunk.text)
     if chunk.ends_lines:
         return list(map(tokenizer.split, text.split('\n')))

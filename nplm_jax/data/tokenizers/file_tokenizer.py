@@ -110,7 +110,7 @@ class FileTokenizer(Tokenizer):
     rules: tuple[str, ...] = internal((), repr=False)
 
     def read(self) -> Self:
-        """Returns the tokenizer with the content of the file `name`.
+        """Reads the file whose path is `self.name`, and returns a tokenizer with the rules in this file.
 
         Raises:
             BadInput: The file is missing or is not a supported tokenizer.

@@ -39,7 +39,7 @@ class PieceTokenizer(ByteTokenizer):
 
     Attributes:
         pieces: The number of tokens, including special tokens and the 256 bytes.
-        piece_model: bpe or unigram.
+        piece_model: The kind of subword model: bpe or unigram.
     """
 
     pattern: ClassVar[str] = (  # \p{M} are combining marks
@@ -57,7 +57,7 @@ class PieceTokenizer(ByteTokenizer):
 
     @property
     def units(self) -> Sequence[str]:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.units`."""
         if self.piece_model == 'bpe':
             return [rule.replace(' ', '') for rule in self.rules]
         return [piece for piece, _ in self._scores if len(piece) > 1]
@@ -98,7 +98,7 @@ class PieceTokenizer(ByteTokenizer):
         return cut
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.model`."""
         if self.piece_model == 'bpe':
             return models.BPE(dict(ids), [(left, right) for left, right in map(str.split, self.rules)])
         scores = dict(self._scores)
@@ -107,7 +107,7 @@ class PieceTokenizer(ByteTokenizer):
         )
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.rules_of`."""
         if self.piece_model == 'bpe':
             merges = [(left, right) for left, right in model['merges']]
             parts = {part for merge in merges for part in merge}
@@ -120,7 +120,7 @@ class PieceTokenizer(ByteTokenizer):
         return tuple(f'{piece} {score!r}' for piece, score in sorted(scores, key=lambda item: (-item[1], item[0])))
 
     def ids_of(self, model: Mapping[str, Any]) -> dict[str, int]:
-        """See `ByteTokenizer`."""
+        """See `ByteTokenizer.ids_of`."""
         if self.piece_model == 'bpe':
             return super().ids_of(model)
         return {piece: i for i, (piece, _) in enumerate(model['vocab'])}

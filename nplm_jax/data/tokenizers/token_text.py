@@ -16,8 +16,8 @@ class TokenSize(NamedTuple):
     """The size of a token in a text.
 
     Attributes:
-        characters: The number of characters, including the space or newline after the token unless it is a separate
-            token.
+        characters: The number of characters, including the space or newline that follows the token, unless this
+            whitespace is itself a token.
         utf8_bytes: The number of UTF-8 bytes, including the same space or newline.
         begins_space: Whether the token begins with whitespace or always follows whitespace.
         ends_space: Whether the token ends with whitespace or always precedes whitespace.

@@ -27,8 +27,8 @@ class TextChunk(NamedTuple):
     """Consecutive paragraphs of one text. The concatenation of all chunks of a text is the text.
 
     Attributes:
-        text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
-            at whitespace, preferably at newlines; words are never split.
+        text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines. A long paragraph is divided
+            at whitespace, preferably at newlines. Words are never split.
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` is added at the end of each line, including empty lines, and nowhere else.
@@ -140,8 +140,8 @@ def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
 def count_characters(words: Iterable[str]) -> int:
     """Returns the number of characters in a text that consists of the given words.
 
-    The space or newline after each word is included. <text> and <p> count as one character, the newline of an empty
-    line.
+    The space or newline after each word is included. Each <text> or <p> counts as one character, because it stands for
+    the newline of an empty line.
 
     Examples:
         >>> count_characters(['<p>', 'the', 'dog', '.'])

@@ -18,7 +18,7 @@ FILES = (CONFIG_FILE, RULES_FILE)
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Converts a tokenizer to JSON values; the inverse of `from_dict`."""
+    """Converts a tokenizer to a JSON-serializable dictionary, from which `from_dict` restores the tokenizer."""
     values = dataclasses.asdict(tokenizer)
     del values['name']  # its name in the config
     return {'format': FORMAT, **values}
@@ -52,7 +52,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
-    """Writes CONFIG_FILE to a run's folder and, for byte-level tokenizers, RULES_FILE with the token ids."""
+    """Writes a tokenizer to a run folder: CONFIG_FILE and, for byte-level tokenizers, RULES_FILE with the token ids."""
     values = to_dict(tokenizer)
     (folder / RULES_FILE).unlink(missing_ok=True)  # may belong to another tokenizer
     if isinstance(tokenizer, ByteTokenizer):
@@ -65,7 +65,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
     """Reads a tokenizer written by `save`.
 
     Args:
-        ids: The ids of the tokens.
+        ids: The id of each token in the vocabulary.
         folder: The run's folder.
 
     Raises:

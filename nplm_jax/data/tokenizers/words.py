@@ -207,7 +207,7 @@ class WordTokenizer(Tokenizer):
         return [small for part in parts for small in self._split_punctuation(part, known)]
 
     def _split_hyphens(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits an unknown word at its hyphens if all parts are known; keeps the hyphens if the hyphen is known."""
+        """Splits an unknown word at its hyphens if all parts are known. Unknown hyphens are then dropped."""
         parts = [part for part in _HYPHENS.split(chunk) if part]
         words = [part for part in parts if not _HYPHENS.fullmatch(part)]
         if len(words) < 2 or self._is_known(chunk, known) or not all(self._is_known(word, known) for word in words):
