@@ -111,8 +111,8 @@ class Run:
     def text(self) -> str:
         """An identifier of the evaluated words, vocabulary and splits. Comparable runs have the same identifier.
 
-        Joins the digest in corpus.json (or the run's path) and the sizes of samples. Adds the number of scored words if
-        it differs by over 0.1% from corpus.json, as in runs by lines, which do not predict `<text>`.
+        Joins the digest in corpus.json (or the run's path) and the sizes of samples. If the number of scored words
+        differs by over 0.1% from corpus.json, adds it. Runs that read lines do not predict `<text>`.
         """
         results = self.results or {}
         sample, counts = results.get('sample', {}).get('words', 'all words'), (self._corpus, results)

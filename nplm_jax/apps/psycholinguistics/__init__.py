@@ -1,4 +1,6 @@
-"""Tools for psycholinguistics: surprisal of stimuli, minimal pairs and reading times."""
+"""Tools for psycholinguistics, which measure the surprisal of stimuli, evaluate minimal pairs, and predict reading
+times.
+"""
 
 COMMANDS = {
     'surprisal': ('surprisal', 'compute the surprisal, entropy and rank of words in an experiment'),
