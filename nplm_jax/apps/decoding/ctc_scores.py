@@ -64,7 +64,7 @@ class WordScorer:
         unk_score_offset: float = -10.0,
         score_boundary: bool = True,
     ) -> None:
-        """Creates a scorer. For the arguments, see `build_ctcdecoder`, whose `lm_score_boundary` is `score_boundary`."""
+        """Creates a scorer. See `build_ctcdecoder`, whose argument `lm_score_boundary` is `score_boundary` here."""
         allowed = 'must be an ARPA file or a run whose tokens are words, not subwords, characters or bytes'
         require(not model.has_subwords, 'model', model, allowed)
         self.model = model

@@ -116,8 +116,7 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
-    """Describes how often a frequent word has the same part of speech as its nearest neighbour, and how often by
-    chance.
+    """Describes how often a frequent word and its nearest neighbour have the same part of speech, compared with chance.
 
     Args:
         words: The words, most frequent first.

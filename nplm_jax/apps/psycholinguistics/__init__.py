@@ -1,6 +1,4 @@
-"""Tools for psycholinguistics, which measure the surprisal of stimuli, evaluate minimal pairs, and predict reading
-times.
-"""
+"""Measures the surprisal of stimuli, evaluates minimal pairs, and analyses reading times, for psycholinguistics."""
 
 COMMANDS = {
     'surprisal': ('surprisal', 'compute the surprisal, entropy and rank of words in an experiment'),
