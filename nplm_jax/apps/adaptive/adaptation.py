@@ -123,7 +123,7 @@ def choose(
         candidates: The models to try, with the values from which they were created.
         tokens_T: Ids of the stream.
         span: The words to predict.
-        beside: A model to mix with each candidate. The mixture weights are learned on `span`. None for no mixture.
+        beside: A model to mix with each candidate, or None for no mixture. The mixture weights are learned on `span`.
     """
 
     def perplexity(choice: TunedModel) -> float:

@@ -204,8 +204,8 @@ class Prefixes(abc.ABC):
             score_B: The score of each hypothesis.
 
         Returns:
-            The hypotheses sorted by group, and best first within each group, as indices; and the position of the first
-            hypothesis of each group in this order.
+            The indices of the hypotheses, sorted by group and best first within a group, and the position at which each
+            group starts in this order.
         """
         key_B = (words_B * len(self.part_scores) + part_B) * self.num_labels + last_B
         order_B = np.lexsort((-score_B, key_B))

@@ -178,7 +178,7 @@ class Tour:
         return answer
 
     def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
-        """Returns the n-gram model's most likely words after a context, and the n-gram orders that it has seen."""
+        """Returns the n-gram model's most likely words after a context, and the n-gram orders seen in training."""
         assert self.ngram
         name, model = self.ngram
         log_p_V = model.next_word(prompt_L[None])[0]

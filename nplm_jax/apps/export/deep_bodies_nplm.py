@@ -32,8 +32,8 @@ class Residual(nn.Module):
     """Residual layers over x, which consists of the features of the last words and of means over earlier words.
 
     The first mean is over as many words as x contains last words, and each further mean is over twice as many. A mean
-    over n words is multiplied by sqrt(n). The state contains the features of the previous words in x, B x (window *
-    2**averages - 1) x M.
+    over n words is multiplied by sqrt(n). The state contains the features of the previous words in x, with shape
+    B x (window * 2**averages - 1) x M.
     """
 
     def __init__(self, config: NplmConfig) -> None:

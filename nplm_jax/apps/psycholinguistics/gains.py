@@ -44,7 +44,10 @@ class Gain:
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values of each word and of the words before it, W x (1 + NUM_BEFORE). NaN outside the story."""
+    """Returns the values of each word and of the words before it, W x (1 + NUM_BEFORE).
+
+    Values for words outside the story are NaN.
+    """
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 

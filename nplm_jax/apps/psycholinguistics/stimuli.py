@@ -223,7 +223,7 @@ def _find_sentences(columns: Columns) -> str:
 
 
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], locate: Locate) -> None:
-    """Raises BadInput unless the columns exist, differ and have no empty cells. The last must contain valid text."""
+    """Raises BadInput unless the columns exist, differ and have no empty cells, and the last contains valid text."""
     for role, column in roles:
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
         tables.check_has(columns, name, f'{role} column', column, use)

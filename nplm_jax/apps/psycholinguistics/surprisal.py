@@ -112,7 +112,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
-    """Returns the stimuli and a note on how the text on stdin was divided into items. '' for a table."""
+    """Returns the stimuli and a note on how stdin was divided into items. For a table, the note is ''."""
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
         return stimuli.read(flags.table, names, flags.sentence, sentence_flag='--sentence='), ''

@@ -93,7 +93,7 @@ class TokenTable(NamedTuple):
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    """Returns the mask of the tokens of a word that are not punctuation. All True if all tokens are punctuation.
+    """Returns the mask of a word's tokens that are not punctuation. If all of them are punctuation, all are True.
 
     For a lossless tokenizer, the mask is contiguous: it includes punctuation and whitespace between the other tokens,
     and the whitespace before them.
