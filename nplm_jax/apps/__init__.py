@@ -1,1 +1,1 @@
-"""Applications of trained models, each a self-contained package that uses the core."""
+"""Applications of trained models. Each application is a self-contained package that uses the core."""

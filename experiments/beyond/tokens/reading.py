@@ -112,7 +112,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
             write_atomically(path, json.dumps({'name': run.name, 'systems': systems, **source}))
             print(run.name, file=sys.stderr, flush=True)
         files.append(found := results.load(path))
-        for system, gains in found.get('systems', found).items():  # earlier caches contain only the systems
+        for system, gains in found['systems'].items():
             measured[f'{run.row}-{run.corpus}'][system][str(run.seed)] = gains
     return {'runs': measured, 'measured': of_runs(files), **source}
 

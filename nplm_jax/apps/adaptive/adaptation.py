@@ -24,13 +24,13 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# The values that tuning tries.
+# The values that are tried in tuning.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # for dynamic evaluation
 ANCHOR_RATE = 3e-3  # chosen from the measurements in experiments/beyond/frontier/README.md
-SEGMENT, NUM_SEGMENTS = 10, 2000  # number of words per segment, and of segments for measuring gradients
-MIN_WORDS = SEGMENT * SEGMENTS  # minimum length of a span for measuring gradients
+SEGMENT, NUM_SEGMENTS = 10, 2000  # words per segment, and number of segments on which gradients are measured
+MIN_WORDS = SEGMENT * SEGMENTS  # minimum number of words for measuring gradients
 
 
 class TunedModel(NamedTuple):
@@ -55,17 +55,17 @@ def adapt(
     """Evaluates models with and without adaptation, both separately and in a mixture.
 
     Args:
-        models: The models by name. Networks are evaluated with all methods, and other models only with the n-gram
-            cache, which is tuned in a mixture with the first model.
+        models: The models by name. Networks are evaluated with all methods. Other models are evaluated only with the
+            n-gram cache. The n-gram cache is tuned in a mixture with the first model.
         data: The corpus of the models.
         tune_words: The number of words at the start of the validation split that are used for tuning. Mixture weights
             are learned on all validation words.
         methods: A subset of ngram_cache, neural_cache and dynamic.
-        watch: A function that is called with a description of each step.
+        watch: A function that is called with a description of each step before the step begins.
 
     Returns:
-        One row per model and method, with `name`, the perplexities `valid` and `test`, the mixture `weights` of the
-        components by name, and the tuned `values`.
+        One row per combination of model and method. Each row has the keys `name`, `valid` and `test` (perplexities),
+        `weights` (of the mixture components, by name), and `values` (tuned, by name).
     """
     tuning = Span(data.valid.start, min(data.valid.start + tune_words, data.valid.stop))
     rows: list[dict[str, Any]] = []
@@ -120,10 +120,10 @@ def choose(
     """Returns the candidate with the lowest perplexity on `span`.
 
     Args:
-        candidates: The models to try.
+        candidates: The models to try, with the values from which they were created.
         tokens_T: Ids of the stream.
         span: The words to predict.
-        beside: A model to mix with each candidate, with mixture weights learned on `span`; None for no mixture.
+        beside: A model to mix with each candidate, or None for no mixture. The mixture weights are learned on `span`.
     """
 
     def perplexity(choice: TunedModel) -> float:
@@ -134,7 +134,7 @@ def choose(
             return math.inf
 
     tried = list(candidates)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # a single stream uses less than one core
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # scoring one stream uses less than one core
         perplexities = list(pool.map(perplexity, tried))
     return tried[int(np.argmin(perplexities))]
 
@@ -151,7 +151,7 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
     """
     rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
 
-    @functools.cache  # the grids share a point
+    @functools.cache  # both grids contain the best rate with the first decay
     def make(rate: float, decay: float) -> LanguageModel:
         return mixture.CachedScores(DynamicEvaluation(model, rms, rate, decay, SEGMENT, ANCHOR_RATE))
 
@@ -166,7 +166,7 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
-    """Yields the model that `make` creates for each combination of values. Its scores are cached."""
+    """Yields the model that `make` creates for each combination of values. The scores of these models are cached."""
     for values in itertools.product(*grid.values()):
         named = dict(zip(grid, values))
         yield TunedModel(mixture.CachedScores(make(**named)), named)

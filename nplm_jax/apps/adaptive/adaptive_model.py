@@ -10,7 +10,7 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 
 
 class AdaptiveModel(LanguageModel):
-    """A language model that derives `next_word` from the method `score_span`, which subclasses define.
+    """A language model that computes `next_word` with the method `score_span`, which subclasses define.
 
     Attributes:
         vocabulary_size: The vocabulary size, V.

@@ -30,8 +30,8 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-SEGMENTS = 16  # number of adjacent segments in each stretch of training words used to measure gradients
-EPSILON = 10.0  # e, as a multiple of the mean of sqrt(MS); large, because rows of rare words have tiny gradients
+SEGMENTS = 16  # adjacent segments per stretch; gradients are measured on stretches of training words
+EPSILON = 10.0  # e, in units of the mean of sqrt(MS); large, because the gradients of rare words are tiny
 
 
 class DynamicEvaluation(AdaptiveModel):
@@ -39,7 +39,7 @@ class DynamicEvaluation(AdaptiveModel):
 
     Attributes:
         model: The trained network.
-        root_mean_squares: sqrt(MS) of each parameter, from `root_mean_square_gradients`.
+        root_mean_squares: sqrt(MS) of each parameter, computed by `root_mean_square_gradients`.
         rate: The learning rate.
         decay: The rate, per segment, at which the parameters return to the anchor.
         segment: The number of words per segment.
@@ -74,7 +74,9 @@ class DynamicEvaluation(AdaptiveModel):
 def root_mean_square_gradients(
     model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, segment: int, num_segments: int
 ) -> Params:
-    """Returns the root mean square of each parameter's gradient, over segments in evenly spaced stretches of `span`.
+    """Returns the root mean square of each parameter's gradient over segments of training words.
+
+    The segments are in stretches of SEGMENTS adjacent segments. These stretches are evenly spaced in `span`.
 
     Args:
         model: The network.
@@ -96,7 +98,7 @@ def root_mean_square_gradients(
 def _segment_loss(
     params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
 ) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
-    """Returns the mean NLL of a segment (nats per word); auxiliary outputs are the next state and each word's NLL."""
+    """Returns the mean NLL of a segment, in nats per word. Auxiliary outputs are the next state and each word's NLL."""
     features, state = read(network, params, state, ids_B[None])
     nll_B = network.output.nll(params, by_example(features), targets_B)
     return jnp.mean(nll_B), (state, nll_B)
@@ -130,7 +132,7 @@ def _score_segments(
     targets_SxB: jax.Array,
     num_static: jax.Array | int,
 ) -> jax.Array:
-    """Returns log P of the words, S x B, nats. The first `num_static` segments do not change the parameters."""
+    """Returns log P of the words in nats, S x B. The first `num_static` segments do not change the parameters."""
     rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params

@@ -1,4 +1,4 @@
-"""A neural cache, which predicts words that recently followed similar states.
+"""A neural cache, which predicts the words that recently followed similar states of a network.
 
 Use the cache in a mixture with its network. P(w_t = w) is proportional to the sum over the remembered words w_i = w of
 exp(s cos(f_i, f_t)), where f_t are the features from which the network predicts w_t.
@@ -23,18 +23,18 @@ from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, rea
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
-# The network's state, and the remembered features and words, R x D and R.
+# The network's state, the remembered features (R x D), and the remembered words (R).
 Cache = tuple[ReadState, jax.Array, jax.Array]
 BLOCK = 256  # number of words compared with the remembered words at once
 
 
 class NeuralCache(AdaptiveModel):
-    """A language model that repeats recent words. All other words have probability zero.
+    """A language model that predicts only recent words. All other words have probability zero.
 
     Attributes:
         model: The network.
         num_remembered: The number of recent words to remember.
-        sharpness: The factor s by which similarities are multiplied; 0 gives a unigram cache.
+        sharpness: The factor s by which cosine similarities are multiplied. 0 results in a unigram cache.
     """
 
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:
@@ -54,7 +54,10 @@ class NeuralCache(AdaptiveModel):
 def _read_unit_features(
     network: Network, params: Params, state: ReadState, ids_B: jax.Array
 ) -> tuple[jax.Array, ReadState]:
-    """Returns one unit vector per word with the features of all output matrices, B x D, and the next state."""
+    """Returns the features of each word as a unit vector, B x D, and the next state.
+
+    The features of all output matrices are concatenated.
+    """
     features, state = read(network, params, state, ids_B[None])
     features_BxD = jnp.concatenate(list(by_example(features).values()), axis=1)
     return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), state
@@ -70,7 +73,7 @@ def _score_stream(
     num_remembered: int,
     sharpness: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets in consecutive blocks, K x B, nats."""
+    """Returns log P of the targets in K consecutive blocks, in nats, K x B."""
     B, R = ids_KxB.shape[1], num_remembered
     D = sum(network.body.widths.values())
     age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of each word when word b is predicted

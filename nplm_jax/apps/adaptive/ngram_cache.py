@@ -26,9 +26,9 @@ class NgramCache(AdaptiveModel):
     """A language model that depends only on the recent words in the stream.
 
     Attributes:
-        order: The order of the longest n-grams in the cache; 1 for a unigram cache.
+        order: The order of the longest n-grams in the cache. 1 results in a unigram cache.
         num_remembered: The number of recent words whose n-grams are counted.
-        concentration: The weight a of the shorter context, in words.
+        concentration: The weight a of the estimate from the shorter context, in words.
     """
 
     def __init__(self, vocabulary_size: int, order: int, num_remembered: int, concentration: float) -> None:

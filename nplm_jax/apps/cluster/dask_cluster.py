@@ -29,7 +29,7 @@ _AHEAD = 4  # number of tasks submitted in advance per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Raises OSError unless Dask answers at an address. For any other server, Dask's client would wait forever."""
+    """Raises OSError unless Dask answers at an address. Dask's client would wait forever for any other server."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
@@ -51,7 +51,7 @@ class DaskCluster:
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be the address tcp://HOST:PORT of a running `dask scheduler`'
         require(address.startswith('tcp://'), self._flag, ..., allowed)
-        for name in ('distributed', 'distributed.client'):  # the loss of the scheduler is reported in one line
+        for name in ('distributed', 'distributed.client'):  # BadInput reports the loss of the scheduler instead
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             # Runs in a separate thread, because this thread may have an event loop, as in a notebook.
@@ -91,7 +91,7 @@ class DaskCluster:
             Exception: Any exception that `function` raises, except an OSError of a worker that died.
         """
         with self._connected():
-            try:  # dead workers may be about to be replaced
+            try:  # dead workers may soon be replaced
                 self._client.wait_for_workers(1, timeout=_RESTART)
             except TimeoutError:
                 raise self._no_workers() from None
@@ -113,7 +113,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task, and resubmits the task if the scheduler gave up on it because workers died."""
+        """Returns the result of a task. Resubmits the task if the scheduler gave up on it because workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():

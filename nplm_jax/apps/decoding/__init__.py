@@ -1,4 +1,4 @@
-"""CTC beam search for speech recognition, and re-ranking of n-best lists."""
+"""Decodes speech recognizer outputs by CTC beam search, and re-ranks n-best lists."""
 
 COMMANDS = {
     'decode': ('decode', 'decode CTC emissions into words by beam search with trained models'),

@@ -15,7 +15,7 @@ from nplm_jax.ngram.sentence_marks import BEGIN, END, UNKNOWN
 from nplm_jax.utils.errors import require
 
 _MARKS = {UNKNOWN, BEGIN, END}
-_FREE_LENGTH = 6  # characters; for longer partial unknown words, the penalty grows with their length
+_FREE_LENGTH = 6  # characters; longer partial unknown words have a penalty in proportion to their length
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
@@ -32,7 +32,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def check_strings(name: str, values: Any) -> list[str]:
-    """Returns `values` as a list; raises BadInput with the key `name` unless they are strings."""
+    """Returns `values` as a list. Raises BadInput with the key `name` unless they are strings."""
     is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
     strings = list(values) if is_list else []
     require(is_list and all(isinstance(value, str) for value in strings), name, values, 'must be a list of strings')
@@ -44,7 +44,7 @@ class WordScorer:
 
     Attributes:
         model: The language model.
-        alpha: The weight of log P.
+        alpha: The weight of log P of the words.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of an unknown word, and to the score of a partial unknown word.
         score_boundary: Whether to start in the sentence-initial state and score the end of the sentence.
@@ -64,7 +64,7 @@ class WordScorer:
         unk_score_offset: float = -10.0,
         score_boundary: bool = True,
     ) -> None:
-        """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
+        """Creates a scorer. See `build_ctcdecoder`, whose argument `lm_score_boundary` is `score_boundary` here."""
         allowed = 'must be an ARPA file or a run whose tokens are words, not subwords, characters or bytes'
         require(not model.has_subwords, 'model', model, allowed)
         self.model = model
@@ -80,7 +80,7 @@ class WordScorer:
 
     @property
     def order(self) -> int | None:
-        """The order n of the model, which predicts words from the preceding n - 1 words; None for unlimited context."""
+        """The order n of the model, whose contexts have n - 1 words. None for a model with unlimited context."""
         return self.model.order
 
     def set_weights(self, score_boundary: bool, **weights: float) -> None:
@@ -105,25 +105,25 @@ class WordScorer:
         return state
 
     def look_up(self, states: Sequence[kenlm.State]) -> None:
-        """Computes the predictions of a network for several states in one batch."""
+        """Computes the predictions of a network for several states in one batch, and stores them for `log_p`."""
         self.model.look_up(states)
 
     def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
-        """Returns log P (nats) of a word after a state, and the next state."""
+        """Returns log P of a word after a state, in nats, and the next state."""
         after = kenlm.State()
-        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, in case alpha is 0
+        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, because alpha may be 0
         if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
         return log10_p * LOG_10, after
 
     def end_log_p(self, state: kenlm.State) -> float:
-        """Returns log P (nats) of the end of the sentence; 0 if boundaries are not scored."""
+        """Returns log P of the end of the sentence, in nats. Returns 0 if boundaries are not scored."""
         if not self.score_boundary:
             return 0.0
         return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * LOG_10
 
     def score_partial_token(self, partial: str) -> float:
-        """Returns the score of a partial word: 0 if a known word begins with it, otherwise the penalty."""
+        """Returns the score of a partial word: 0 if it is a prefix of a known word, and the penalty otherwise."""
         index = bisect.bisect_left(self._known, partial)
         if index < len(self._known) and self._known[index].startswith(partial):
             return 0.0
@@ -167,13 +167,13 @@ Scorer = WordScorer | WordCounter
 
 
 class Hotwords:
-    """Words whose scores are raised, or lowered if the weight is negative.
+    """Words whose scores are raised. If the weight is negative, the scores are lowered.
 
     Attributes:
         words: The words.
-        prefix_boosts: The provisional boost of each prefix of a hotword, which is the weight times the fraction of the
-            hotword that the prefix covers. If several hotwords share a prefix, the shortest hotword determines its
-            boost. Empty if the weight is not positive.
+        prefix_boosts: The provisional boost of each prefix of a hotword: the weight times the fraction of the hotword
+            that the prefix covers. If several hotwords share a prefix, the shortest hotword determines its boost. Empty
+            if the weight is not positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:
@@ -192,5 +192,5 @@ class Hotwords:
                 self.prefix_boosts.setdefault(word[:length], weight * length / len(word))
 
     def score(self, word: str) -> float:
-        """Returns the score of a complete word."""
+        """Returns the score of a complete word: the weight for a hotword, and 0 for other words."""
         return self._weight if word in self.words else 0.0

@@ -1,6 +1,6 @@
-"""Prefix beam search over the labels of a CTC model, with word-level language model scores.
+"""Implements prefix beam search over the labels of a CTC model, with word-level language model scores.
 
-Dims: F frames, N labels, B hypotheses, C candidates, G distinct candidates, S results.
+Dims: F frames, N labels, B hypotheses, C candidates (extended hypotheses), G distinct candidates, S results.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Result(NamedTuple):
 
     Attributes:
         text: The text.
-        path: The label of each frame in the most probable alignment.
-        logit_score: The log-probability of all alignments, nats.
-        log_p: Log P of the words and the end of the sentence under the language model, nats.
+        path: The index of the label of each frame in the most probable alignment.
+        logit_score: The log of the total probability of all alignments, in nats.
+        log_p: Log P of the words and the end of the sentence under the language model, in nats.
         score: The total score that ranks the results.
     """
 
@@ -37,7 +37,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     """Searches for the best texts.
 
     Args:
-        log_p_FxN: Log-probabilities of the labels in each frame, nats.
+        log_p_FxN: Log-probabilities of the labels in each frame, in nats.
         prefixes: The prefix table before the first frame. The search adds prefixes to it.
         limits: The pruning thresholds.
 
@@ -47,7 +47,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     lm = prefixes.lm
     first = np.zeros(1, np.int64)
     beams = Beams(first, first, np.full(1, prefixes.blank), np.zeros(1), np.zeros(1), first)
-    steps: list[tuple[np.ndarray, np.ndarray]] = []  # parents and labels of the hypotheses in each frame
+    steps: list[tuple[np.ndarray, np.ndarray]] = []  # the parents and labels of the hypotheses in each frame
     for log_p_N in log_p_FxN:
         beams = _advance(prefixes, beams, log_p_N, limits)
         steps.append((beams.parent_B, beams.last_B))
@@ -99,8 +99,8 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
     """Returns the indices of the hypotheses that hotwords keep in the beam, at most `beam_width`.
 
-    A hypothesis is displaced only by hypotheses that score higher both with and without boosts. A single hypothesis
-    suffices if it is better by more than `-beam_prune_logp`; otherwise, `beam_width` hypotheses are required.
+    A hypothesis is removed only because of hypotheses that score higher both with and without boosts. It is removed if
+    one of these is better by more than `-beam_prune_logp`, or if there are at least `beam_width` of them.
 
     Args:
         score_G: The scores without hotwords.
@@ -108,13 +108,13 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
         limits: The pruning thresholds.
     """
     prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
-    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores better by more than -prune
+    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # how many scores are better by more than -prune
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
     # The first `beam_width` hypotheses displace all others with lower boosted scores.
     near = near[boosted_G[near] >= boosted_G[near[: limits.beam_width]].min()]
-    better: list[tuple[int, int]] = []  # number of hypotheses better in both scores, and index
-    boosted: list[float] = []  # boosted scores of the hypotheses with a better score, sorted
+    better: list[tuple[int, int]] = []  # per hypothesis: how many are better in both scores, and its index
+    boosted: list[float] = []  # the sorted boosted scores of the hypotheses with better scores
     for index in near.tolist():
         better.append((len(boosted) - bisect.bisect_right(boosted, boosted_G[index]), index))
         bisect.insort(boosted, boosted_G[index])
@@ -122,7 +122,7 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
 
 
 def _paths(steps: Sequence[tuple[np.ndarray, np.ndarray]], indices_S: np.ndarray) -> np.ndarray:
-    """Returns the labels of the alignments that end in these hypotheses, F x S."""
+    """Returns the labels of the alignments that end in the hypotheses with these indices, F x S."""
     path_FxS = np.empty((len(steps), len(indices_S)), np.int64)
     for path_S, (parent_B, label_B) in zip(path_FxS[::-1], reversed(steps)):
         path_S[:], indices_S = label_B[indices_S], parent_B[indices_S]

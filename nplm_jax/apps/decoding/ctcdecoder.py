@@ -47,7 +47,7 @@ from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
 DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT, DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = 100, 10.0, -10.0, -5.0
-WordFrames = tuple[str, tuple[int, int]]  # word, (first frame, last frame + 1)
+WordFrames = tuple[str, tuple[int, int]]  # the word, and (first frame, last frame + 1)
 
 
 class OutputBeam(NamedTuple):
@@ -55,10 +55,10 @@ class OutputBeam(NamedTuple):
 
     Attributes:
         text: The words, separated by spaces.
-        last_lm_state: The state of the language model after the words; None without a model.
+        last_lm_state: The state of the language model after the words. None without a model.
         text_frames: Each word with its frame range, (first frame, last frame + 1).
-        logit_score: The log-probability of all alignments, nats.
-        lm_score: The total score; pyctcdecode uses this name.
+        logit_score: The log of the total probability of all alignments, in nats.
+        lm_score: The total score of the hypothesis. The name is pyctcdecode's.
     """
 
     text: str
@@ -146,7 +146,7 @@ class BeamSearchDecoderCTC:
         unk_score_offset: float | None = None,
         lm_score_boundary: bool | None = None,
     ) -> None:
-        """Sets each parameter that is not None; see `build_ctcdecoder`. Does nothing without a language model.
+        """Sets each parameter that is not None. See `build_ctcdecoder`. Does nothing without a language model.
 
         Raises:
             BadInput: A number is not finite, or `lm_score_boundary` is True and the model has no end-of-sentence token.
@@ -191,7 +191,7 @@ class BeamSearchDecoderCTC:
             beam_width: The maximum number of hypotheses to keep after each frame.
             beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
             token_min_logp: The minimum log-probability of a label. The best label of each frame is always considered.
-            prune_history: Whether to keep only the best among hypotheses that the language model cannot distinguish.
+            prune_history: Whether to keep only the best of the hypotheses that the language model cannot distinguish.
             hotwords: Words or phrases to boost, whether or not the model knows them. A warning lists the words that the
                 labels cannot spell. Hotwords keep up to `beam_width` additional hypotheses in the beam.
             hotword_weight: The score added for each complete hotword.
@@ -213,14 +213,14 @@ class BeamSearchDecoderCTC:
         return beams
 
     def decode_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[str]:
-        """Returns the best text of each utterance; see `decode_beams_batch`."""
+        """Returns the best text of each utterance. See `decode_beams_batch`."""
         return self._map(pool, functools.partial(self.decode, **options), logits_list)
 
     def decode_beams_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[list[BatchBeam]]:
         """Returns the results of `decode_beams` for each utterance, without language model states.
 
         Args:
-            pool: A process pool forked after the decoder was built; None to decode in this process. A decoder with a
+            pool: A process pool forked after the decoder was built, or None to decode in this process. A decoder with a
                 network always runs in this process, because forked processes cannot use JAX.
             logits_list: The logits of each utterance.
             **options: Keyword arguments of `decode_beams`.
@@ -239,7 +239,7 @@ class BeamSearchDecoderCTC:
         return list(pool.map(functools.partial(self._decode_with, weights, decode), logits_list))
 
     def _decode_with(self, weights: dict[str, Any] | None, decode: Any, logits: np.ndarray) -> Any:
-        """Decodes in a pool process, whose model has the weights that were set when the process was forked."""
+        """Decodes in a pool process, after setting the current weights. The process was forked with older weights."""
         if weights is not None and (lm := self._language_model):
             lm.set_weights(**weights)
         return decode(logits)
@@ -273,10 +273,10 @@ def build_ctcdecoder(
 
     Args:
         labels: The characters or subwords of the acoustic model, in the order of its outputs. The space is ' ' or `|`.
-            The blank is '', `<pad>`, `[PAD]` or `_`; if none of these is given, the blank is the column after the last
+            The blank is '', `<pad>`, `[PAD]` or `_`. If none of these is given, the blank is the column after the last
             label.
-        kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument; None to decode without a language model.
-        unigrams: The words that count as known; by default, the vocabulary of the model.
+        kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument. None to decode without a language model.
+        unigrams: The words that count as known. The default is the vocabulary of the model.
         alpha: The weight of log P of the words.
         beta: The score added for each word.
         unk_score_offset: The score added to log10 P of unknown words.

@@ -38,10 +38,10 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
-_TOLERANCE = 0.05  # maximum deviation of the sum of a frame's probabilities from 1; allows for rounding to bfloat16
+_TOLERANCE = 0.05  # how far the probabilities of a frame may sum from 1, for example after rounding to bfloat16
 _EXPECTED = 'expected natural log-probabilities (log_softmax), frames x labels'
 _SILENCE = '|'
-_ROUNDS = 2  # rounds of --tune; each tunes the weights on the results of the last search, and then searches again
+_ROUNDS = 2  # rounds of --tune, each of which tunes the weights on the last results and searches again
 
 
 def define(parser: Parser) -> None:
@@ -83,7 +83,7 @@ def main(flags: argparse.Namespace) -> None:
     labels = [line.rstrip('\r\n') for _, line in read_lines(expand('--labels', flags.labels))]
     allowed = f'must be one of the {len(labels)} labels in --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
-    # Labels that are subwords mark the beginnings of words, so they need no silence.
+    # Subword labels mark the beginnings of words, so a label between words is not required.
     may_be_missing = flags.silence == _SILENCE and not flags.lexicon
     require(flags.silence in labels or may_be_missing, '--silence', flags.silence, allowed)
     require(flags.silence != flags.blank, '--silence', flags.silence, 'must not be the blank')
@@ -132,7 +132,7 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
         labels: The labels other than the blank.
 
     Returns:
-        The spellings of each word; a spelling is a list of labels.
+        The spellings of each word. A spelling is a list of labels.
 
     Raises:
         BadInput: The file cannot be read or is empty, or a line is malformed or has an unknown label.
@@ -177,7 +177,8 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
             key, is_float = f'--emissions: {utterance}', array.dtype.kind == 'f' and array.size > 0
             require(is_float, key, f'{array.dtype} {array.shape}', 'must be a floating-point array, frames x labels')
             arrays[utterance] = log_probabilities(array, num_labels, key)
-            # Logits, padding and transposed arrays would be decoded into wrong words without a warning.
+            # Check the sums. Otherwise, logits, padding or transposed arrays would silently be decoded into wrong
+            # words.
             with np.errstate(over='ignore'):
                 check_sums(key, np.exp(array.astype(np.float64)), _TOLERANCE, _EXPECTED)
     require(bool(arrays), '--emissions', flags.emissions, 'contains no utterances')
@@ -192,7 +193,7 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]
         utterances: The emissions of each utterance.
 
     Returns:
-        The words of each utterance, in the order of the emissions; empty without --references.
+        The words of each utterance, in the order of the emissions. Empty without --references.
 
     Raises:
         BadInput: The file cannot be read, omits or repeats an utterance, or contains no words, or rapidfuzz is missing.

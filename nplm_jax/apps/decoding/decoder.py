@@ -9,14 +9,14 @@ The score of a hypothesis is the log-probability of all its alignments, plus `lm
 its words and of the end of the sentence, plus `word_score` for each word. All logarithms are natural.
 
 With a lexicon, a partial word has the score that its most likely completion would have at the beginning of a sentence.
-Hypotheses whose last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best
-hypothesis, and keeps the others only if there is room. Texts that differ from a better text only in earlier words may
-therefore be missing from the results. Models of unlimited order distinguish all texts.
+Hypotheses whose last words agree, so that the model cannot distinguish them, are recombined: the beam keeps the best of
+them, and keeps the others only if there is room. Texts that differ from a better text only in earlier words may
+therefore be missing from the results. Models with unlimited context distinguish all texts, so nothing is recombined.
 
 Without a lexicon, words are separated by silences or begin with a subword that starts with `▁`, and unknown words are
 penalized as in `build_ctcdecoder`.
 
-Dims: F frames, N tokens, A hypotheses of all lists.
+Dims: F frames, N tokens, A hypotheses in all lists.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Weights of the language model score and of the number of words, relative to the emissions.
+    """The weights of the language model and of the number of words. The weight of the emissions is 1.
 
     Attributes:
         lm_weight: The weight of log P of the words.
@@ -60,8 +60,8 @@ class Hypothesis:
     Attributes:
         words: The words.
         score: The total score.
-        emission: The log-probability of all alignments, nats.
-        log_p: Log P of the words and the end of the sentence under the language model, nats.
+        emission: The log of the total probability of all alignments, in nats.
+        log_p: Log P of the words and the end of the sentence under the language model, in nats.
     """
 
     words: tuple[str, ...]
@@ -91,7 +91,7 @@ class Decoder:
         """Creates a decoder.
 
         Args:
-            model: The language model; None to decode without a language model.
+            model: The language model, or None to decode without a language model.
             tokens: The tokens of the acoustic model, in the order of its outputs.
             lexicon: The spellings of each word in tokens. Words that the model does not know are scored as `<unk>`.
                 None allows all words that the tokens can spell.
@@ -99,8 +99,9 @@ class Decoder:
             blank: The CTC blank.
             silence: The token that separates words.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
-            token_min_logp: The minimum log-probability of a token.
+            beam_prune_logp: The minimum score of a hypothesis, relative to the score of the best hypothesis. Must not
+                be positive.
+            token_min_logp: The minimum log-probability of a token in a frame, in nats.
 
         Raises:
             BadInput: The tokens lack the blank or the silence, or the two are equal; the model has no end-of-sentence
@@ -146,7 +147,7 @@ class Decoder:
         """Decodes an utterance.
 
         Args:
-            emissions_FxN: Log-probabilities (nats), probabilities or logits of the tokens in each frame; see
+            emissions_FxN: Log-probabilities (in nats), probabilities or logits of the tokens in each frame. See
                 `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
 
         Returns:
@@ -160,7 +161,7 @@ class Decoder:
 
 
 def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:
-    """Tunes the weights to minimize the word error rate of the best hypotheses; see `reranking.tune`.
+    """Tunes the weights to minimize the word error rate of the best hypotheses. See `reranking.tune`.
 
     Args:
         lists: The hypotheses of each utterance.
@@ -198,7 +199,7 @@ def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Se
 
 
 def _count_words(references: Sequence[Sequence[str]]) -> int:
-    """Returns the number of words, which must not be 0."""
+    """Returns the total number of words. Raises BadInput if it is 0."""
     num_words = sum(map(len, references))
     require(num_words > 0, 'references', '', 'must contain words; otherwise, the word error rate is undefined')
     return num_words

@@ -21,7 +21,7 @@ WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order 
 
 
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
-    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`."""
+    """Saves a decoder in a folder. See `BeamSearchDecoderCTC.save_to_dir`."""
     path, target = lm.model.path if lm else b'', folder / LANGUAGE_MODEL
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
@@ -30,7 +30,7 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     is_inside = lm is not None and source.resolve() in (target.resolve(), *target.resolve().parents)
     allowed = f'its subfolder {LANGUAGE_MODEL} must be outside the folder of the model, {source}'
     require(not is_inside, 'filepath', str(folder), allowed)
-    is_here = lm is not None and target.resolve() in source.resolve().parents  # loaded from this folder
+    is_here = lm is not None and target.resolve() in source.resolve().parents  # the model was loaded from this folder
     if target.exists() and not is_here:  # written by a decoder saved here earlier
         shutil.rmtree(target)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput, require
 
 _MIN_P = 1e-15  # minimum probability of a label
-_ROUNDING = 2**-7  # rounding error in the sum of bfloat16 probabilities, both from the softmax and from its results
+_ROUNDING = 2**-7  # maximum error of a sum of bfloat16 probabilities, from computing and from rounding the softmax
 _MAX_MISSING = 0.1  # maximum deviation of a sum of probabilities from 1
 
 

@@ -22,7 +22,7 @@ class Label:
     Attributes:
         text: The characters that the label appends.
         begins_word: Whether the label begins a new word.
-        ends_word: Whether the next label begins a new word.
+        ends_word: Whether the label that follows begins a new word.
         is_blank: Whether the label is the CTC blank, which appends nothing.
     """
 
@@ -117,7 +117,7 @@ class Alphabet:
 
 
 def _to_begin_mark(label: str) -> str:
-    """Converts a label from the `##` convention (continuations) to the `▁` convention (word beginnings)."""
+    """Converts a label from the `##` convention, which marks continuations, to the `▁` convention."""
     if label.startswith(INSIDE):
         return label.removeprefix(INSIDE)
     is_special = _SPECIAL.fullmatch(label) or label in ('', BEGIN, BEGIN + UNK_TOKEN + BEGIN)

@@ -25,8 +25,8 @@ class Trie:
         starts_M: The index of the first edge of each node, followed by the total number of edges.
         label_E: The label of each edge.
         target_E: The target node of each edge.
-        look_ahead_M: The largest log P (nats) of the words at or below each node, at the beginning of a text; 0 at the
-            root.
+        look_ahead_M: The largest log P, in nats, of the words at or below each node, scored at the beginning of a text.
+            0 at the root.
         has_words_M: Whether words end at each node.
     """
 
@@ -74,12 +74,12 @@ class Trie:
 
 
 class LexiconPrefixes(Prefixes):
-    """A prefix table constrained to a lexicon, in which a partial word is a node of the trie."""
+    """A prefix table that allows only the words of a lexicon. A partial word is a node of the trie."""
 
     part_scores: np.ndarray
 
     def __init__(self, trie: Trie, lm: Scorer, hotwords: Hotwords, blank: int, num_labels: int) -> None:
-        """Creates the table; see `Prefixes`."""
+        """Creates the table. See `Prefixes`."""
         super().__init__(lm, hotwords, None, blank, num_labels)
         self._trie = trie
         self.part_scores = lm.alpha * trie.look_ahead_M
@@ -102,7 +102,7 @@ class LexiconPrefixes(Prefixes):
         stay_B = score_B + self.part_scores[beams.part_B]
         score_C = np.concatenate([stay_B + log_p_N[self.blank], (stay_B + log_p_N[beams.last_B])[last], score_A])
         least = score_C.max() + limits.beam_prune_logp
-        if len(score_C) > limits.beam_width:  # pruning before recombination saves the completion of words
+        if len(score_C) > limits.beam_width:  # prune before recombining, so that fewer words are completed
             index = len(score_C) - limits.beam_width
             least = max(least, np.partition(score_C, index)[index])
         kept = np.flatnonzero(score_A >= least)
@@ -123,7 +123,7 @@ class LexiconPrefixes(Prefixes):
         return Candidates(parent_C, label_C, text_C, part_C)
 
     def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of hypotheses that have no partial word; see `Prefixes.final_texts`.
+        """Returns the texts of hypotheses that have no partial word. See `Prefixes.final_texts`.
 
         If every hypothesis has a partial word, returns the texts of all hypotheses, without the partial words.
         """

@@ -4,7 +4,7 @@ A line in Moses format is `id ||| words ||| scores ||| ...`. Spaces around separ
 represents an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
 `UTTERANCE-N cost`, as written by `nbest-to-linear`.
 
-Dims: A alternatives of all lists, F scores of an alternative.
+Dims: A alternatives in all lists, F scores of an alternative.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers, read_lines
 
 SEPARATOR = ' ||| '
-Table = dict[str, tuple[int, str]]  # key -> line number and rest of the line
+Table = dict[str, tuple[int, str]]  # maps a key to the number and the rest of its line
 _BLANKS = ' \t\r'
 _SEPARATOR = re.compile(rf'[{_BLANKS}]*\|\|\|[{_BLANKS}]*')
 
@@ -35,9 +35,9 @@ class Alternative:
     Attributes:
         fields: The id, the words and the other fields of the line. In Kaldi format, the third field is N.
         scores: The scores from the list, in the order of the score weights.
-        reference: The reference words; empty without --tune.
+        reference: The list of reference words. Empty without --tune.
         log10_p: Log10 P of the words under the model.
-        total: The weighted sum that ranks the alternatives.
+        total: The weighted sum by which alternatives are ranked.
     """
 
     fields: Sequence[str]
@@ -95,7 +95,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
         weights: The weights, which determine the number of scores in each line.
 
     Raises:
-        BadInput: A line is malformed, or lacks a score or a reference; the key names the file and line.
+        BadInput: A line is malformed, or lacks a score or a reference. The key gives the file and the line.
     """
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
@@ -144,7 +144,7 @@ def _parse_kaldi(number: int, line: str, tables: Sequence[tuple[pathlib.Path, Ta
 
 
 def read_table(path: pathlib.Path) -> Table:
-    """Reads lines `KEY rest` of a file; returns the line number and the rest of the line for each key.
+    """Reads a file of lines `KEY rest`. Returns the line number and the rest of the line for each key.
 
     Raises:
         BadInput: A key is repeated.
@@ -178,7 +178,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:
-    """Tunes the weights to minimize the word error rate of the best alternatives; see `reranking.tune`.
+    """Tunes the weights to minimize the word error rate of the best alternatives. See `reranking.tune`.
 
     Args:
         alternatives: The alternatives, with their references.
@@ -209,9 +209,9 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
 
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
-    """Sorts the alternatives of each id by their totals, best first; ids keep the order of their first lines.
+    """Sorts the alternatives of each id by their totals, best first. The order of the ids does not change.
 
-    An alternative with probability zero is treated as far less likely than all others; see `reranking.finite`.
+    An alternative with probability zero is ranked as far less likely than all others. See `reranking.finite`.
 
     Args:
         alternatives: The alternatives.

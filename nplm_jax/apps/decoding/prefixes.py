@@ -1,4 +1,4 @@
-"""The prefix table of a CTC beam search, which holds texts of complete words, partial words, and their scores.
+"""The prefix table of a CTC beam search, which contains texts of complete words, partial words and all scores.
 
 Dims: N labels, B hypotheses, C candidates, G groups of hypotheses.
 """
@@ -18,12 +18,12 @@ from nplm_jax.utils.errors import require
 
 
 class Limits(NamedTuple):
-    """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
+    """Pruning thresholds. See `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
 
     Attributes:
         recombine: Whether to recombine hypotheses whose scores change equally with every extension. Only the best of
-            them competes for a place in the beam, and the others are kept only if there is room. In contrast,
-            `prune_history` removes the others after the beam has been filled.
+            them then competes for a place in the beam, and the others are kept only if there is room. In contrast,
+            `prune_history` removes the others, and only after the beam has been filled.
     """
 
     beam_width: int
@@ -80,14 +80,14 @@ class Text:
     """A text of complete words, as a node in a tree.
 
     Attributes:
-        number: The index in `Prefixes.texts`.
-        parent: The text without its last word; None for the empty text.
+        number: The index of the text in `Prefixes.texts`.
+        parent: The text without its last word. None for the empty text.
         word: The last word.
         log_p: Log P of the words under the language model, nats.
         score: The language model score: `alpha` times log P plus `beta` for each word.
         bonus: The hotword score.
         state: The language model state after the words.
-        children: The text extended by each word.
+        children: The texts that extend this text by one word, by word.
     """
 
     __slots__ = ('bonus', 'children', 'log_p', 'number', 'parent', 'score', 'state', 'word')
@@ -121,7 +121,8 @@ class Prefixes(abc.ABC):
         texts: The texts of complete words; the first one is empty.
         text_scores: The language model score of each text.
         text_bonuses: The hotword score of each text.
-        text_contexts: The index of the context of each text: the last words, which determine the scores of new words.
+        text_contexts: The index of the context of each text. The context consists of the last words, which determine
+            the scores of new words.
         part_scores: The language model score of each partial word; the first partial word is empty.
         part_bonuses: The provisional hotword boost of each partial word.
     """
@@ -131,7 +132,7 @@ class Prefixes(abc.ABC):
 
     def __init__(self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int) -> None:
         self.lm, self.hotwords, self.blank, self.num_labels = lm, hotwords, blank, num_labels
-        # At least one word, as in pyctcdecode; without a model, the search would otherwise find a single text.
+        # Use at least one word, as pyctcdecode does. Otherwise, a search without a model would find only one text.
         self._context_words = None if lm.order is None else max(1, lm.order - 1)
         self._contexts: dict[Any, int] = {(): 0}
         self.text_contexts = array.array('q', [0])
@@ -144,7 +145,7 @@ class Prefixes(abc.ABC):
 
         Args:
             beams: The hypotheses.
-            log_p_N: Log-probabilities of the labels, nats.
+            log_p_N: Log-probabilities of the labels, in nats.
             limits: The pruning thresholds.
 
         Returns:
@@ -172,7 +173,7 @@ class Prefixes(abc.ABC):
         return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
-        """Extends each text by its word, in one batch of the language model; returns the indices of the new texts."""
+        """Extends each text by its word, in one batch of the language model. Returns the indices of the new texts."""
         self.lm.look_up([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 
@@ -203,7 +204,8 @@ class Prefixes(abc.ABC):
             score_B: The score of each hypothesis.
 
         Returns:
-            The order of the hypotheses, group by group and best first, and the start of each group in this order.
+            The indices of the hypotheses, sorted by group and best first within a group, and the position at which each
+            group starts in this order.
         """
         key_B = (words_B * len(self.part_scores) + part_B) * self.num_labels + last_B
         order_B = np.lexsort((-score_B, key_B))

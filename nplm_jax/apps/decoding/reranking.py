@@ -6,7 +6,7 @@ therefore known exactly for all values of the weight. The search optimizes one w
 single weight no longer reduces the errors. It starts from several points, because each search may end in a local
 optimum.
 
-Dims: A alternatives of all lists, K alternatives of one list, F scores per alternative, I intervals of a weight, R
+Dims: A alternatives in all lists, K alternatives in one list, F scores per alternative, I intervals of a weight, R
 random starts.
 
 References:
@@ -21,14 +21,14 @@ import numpy as np
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
-_IMPOSSIBLE = -1e20  # lower values are the log P of probability zero: -inf, or -1e30 in a search
-_PENALTY = 100.0  # difference between the smallest finite log P and the log P that replaces probability zero
+_IMPOSSIBLE = -1e20  # a lower log P means probability zero, which is -inf, or -1e30 in a search
+_PENALTY = 100.0  # how far the log P that replaces probability zero is below the smallest finite log P
 _RANDOM_STARTS = 4  # number of searches in addition to the search from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
     """Returns the word-level edit distance. Raises BadInput if a text is a string, or if rapidfuzz is not installed."""
-    for key, given in (('words', words), ('reference', reference)):  # letters would count as words
+    for key, given in (('words', words), ('reference', reference)):  # the letters of a string would count as words
         require(not isinstance(given, str), key, given, 'must be a list of words; split the string')
     try:
         from rapidfuzz.distance import Levenshtein
@@ -38,7 +38,7 @@ def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
 
 
 def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Replaces log P of alternatives with probability zero with a finite number below all others."""
+    """Replaces the log P of each alternative with probability zero by a finite number that is lower than all others."""
     log_p_A = np.asarray(log_p_A, np.float64)
     is_possible_A = log_p_A > _IMPOSSIBLE
     return np.where(is_possible_A, log_p_A, log_p_A.min(initial=0, where=is_possible_A) - _PENALTY)
@@ -50,7 +50,7 @@ def tune(
     """Tunes weights by coordinate-wise line searches.
 
     Args:
-        scores_AxF: The scores of the alternatives.
+        scores_AxF: The scores of each alternative.
         lists: The rows of the alternatives in each list.
         edits_A: The word edits of the alternatives.
         start_F: The initial weights of the first search. The other searches start from random weights.
@@ -60,7 +60,7 @@ def tune(
         If the search finds nothing better, the result is `start_F` and its edits.
     """
     std_F = scores_AxF.std(axis=0)
-    scale_F = np.where(std_F > 0, std_F, 1)  # gives all scores unit variance
+    scale_F = np.where(std_F > 0, std_F, 1)  # dividing by the scale gives all scores unit variance
     scaled_AxF = scores_AxF / scale_F[None, :]
     random_RxF = np.random.default_rng(0).normal(size=(_RANDOM_STARTS, len(start_F))) * (std_F > 0)
     starts = [start_F * scale_F, *random_RxF]
@@ -82,14 +82,14 @@ def tune(
 
 
 def first_edits(totals_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray) -> int:
-    """Returns the summed edits of the alternatives with the largest totals; ties favour earlier alternatives."""
+    """Returns the summed edits of the alternatives with the largest totals. Of equal totals, the first counts."""
     return int(sum(edits_A[rows[np.argmax(totals_A[rows])]] for rows in lists))
 
 
 def search_line(
     offsets_A: np.ndarray, slopes_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray
 ) -> tuple[float, int]:
-    """Finds the t that minimizes the edits of the alternatives with the largest totals, offset + t * slope.
+    """Finds the t that minimizes the edits of the best alternatives, whose totals are offset + t * slope.
 
     Args:
         offsets_A: The totals at t = 0.
@@ -120,7 +120,11 @@ def search_line(
 
 
 def upper_envelope(offsets_K: np.ndarray, slopes_K: np.ndarray) -> list[tuple[float, int]]:
-    """Returns the upper envelope of the lines offset + t * slope: (start t, line index) of each segment, by t."""
+    """Returns the upper envelope of the lines offset + t * slope.
+
+    Each segment of the envelope is a pair: the t at which the segment starts, and the index of its line. Segments are
+    sorted by t.
+    """
     envelope: list[tuple[float, int]] = []
     for i in np.lexsort((-np.arange(len(offsets_K)), offsets_K, slopes_K)).tolist():
         start = -math.inf

@@ -1,4 +1,4 @@
-"""Decoding without a lexicon: a prefix table of all words that the labels can spell.
+"""Implements decoding without a lexicon, with a prefix table of all words that the labels can spell.
 
 Dims: N labels, B hypotheses, U distinct partial words, K labels of a frame.
 """
@@ -35,7 +35,7 @@ class SpelledPrefixes(Prefixes):
             labels: The effect of each label.
             lm: The scorer of words.
             hotwords: The hotwords.
-            state: The state of the language model before the text; None at the beginning of a text.
+            state: The state of the language model before the text. None stands for the beginning of a text.
         """
         blank = next(i for i, label in enumerate(labels) if label.is_blank)
         super().__init__(lm, hotwords, state, blank, len(labels))
@@ -44,7 +44,7 @@ class SpelledPrefixes(Prefixes):
         self.parts = [('', False)]
         self.part_scores, self.part_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
         self._numbers = {('', False): 0}
-        # Partial word -> the partial word after each label, or -1 if not yet computed.
+        # For each partial word: the partial word that each label leads to, or -1 if it is not computed yet.
         self._rows: dict[int, np.ndarray] = {}
 
     def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:

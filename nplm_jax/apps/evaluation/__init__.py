@@ -1,1 +1,1 @@
-"""Integration with lm-evaluation-harness."""
+"""Evaluates trained models with lm-evaluation-harness."""

@@ -1,4 +1,4 @@
-"""Adapter that evaluates trained models with EleutherAI's lm-evaluation-harness.
+"""Evaluates trained models with EleutherAI's lm-evaluation-harness.
 
     python -m nplm_jax.lm_eval run --model nplm --model_args run=runs/brown-lstm --tasks blimp
 
@@ -39,14 +39,15 @@ _BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a newline in a
 
 @register_model('nplm')
 class NplmLM(LM):
-    """A model of the harness that wraps a trained model or a mixture; texts are tokenized as in `nplm score`."""
+    """A model of the harness that wraps a trained model or a mixture. Texts are tokenized as in `nplm score`."""
 
     def __init__(self, run: str, weights: str = '', seed: int = 1, **_ignored: Any) -> None:
         """Loads the models.
 
         Args:
             run: A run, or several runs joined by `+`.
-            weights: The mixture weights; equal by default.
+            weights: The mixture weights: numbers separated by `;`, or a file written by `nplm mix`. The default is
+                equal weights.
             seed: The random seed for sampling texts.
             **_ignored: Arguments that the harness passes to all models, such as `device` and `batch_size`.
         """
@@ -60,7 +61,7 @@ class NplmLM(LM):
         return f'<NplmLM {names[:60]}: {len(self._vocabulary):,} words, {self._model!r}>'
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Returns log P of each continuation (nats), and whether greedy decoding generates it."""
+        """Returns log P of each continuation, in nats, and whether greedy decoding generates the continuation."""
         encoded = [self._encode(request.args[0], ''.join(request.args)) for request in requests]
         results = []
         for (context_T, whole_T), line in zip(encoded, self._score([whole_T for _, whole_T in encoded])):
@@ -70,12 +71,15 @@ class NplmLM(LM):
         return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Returns log P of each text (nats)."""
+        """Returns log P of each text, in nats."""
         texts = [ids_T for request in requests for ids_T in self._encode(request.args[0])]
         return [float(line.log10_p_T.sum()) * LOG_10 for line in self._score(texts)]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Generates a continuation of each context, up to the first stop sequence. Repeated requests are resampled."""
+        """Generates a continuation of each context, up to the first stop sequence.
+
+        Repeated requests for the same context are sampled independently.
+        """
         repeats: collections.Counter[str] = collections.Counter()
         texts = []
         for request in requests:
@@ -110,7 +114,7 @@ class NplmLM(LM):
         return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
     def _encode(self, *texts: str) -> list[np.ndarray]:
-        """Returns the ids of each text, int32. Its lines are joined as in a corpus; see `unspaced_scripts.join`."""
+        """Returns the int32 ids of each text, whose lines are joined as in a corpus. See `unspaced_scripts.join`."""
         is_lossless, found = self._vocabulary.tokenizer.is_lossless, []
         for text in unspaced_scripts.join(self._vocabulary, texts):
             lines = self._loaded.tokenize_lines([text] if is_lossless else text.split('\n'), '')

@@ -1,3 +1,7 @@
-"""A browser-based explorer of trained models: data (view), links (state), layout (page), HTTP (server) and a tour."""
+"""A browser-based explorer of trained models.
+
+The module view computes the data, state stores it in links, page lays it out, server answers requests, and tour shows
+how the paper's network computes its predictions.
+"""
 
 COMMANDS = {'explore': ('command', 'explore trained models in a browser')}

@@ -53,7 +53,7 @@ def main(flags: argparse.Namespace) -> None:
         write_atomically(path, page)
         print(f'{path}: {len(page.encode()):,} bytes')
         return
-    with server.listen(flags.host, flags.port) as listener:  # fails before models load if the port is in use
+    with server.listen(flags.host, flags.port) as listener:  # reports a port in use before loading the models
         require_package('nicegui', server.EXTRA)
         if flags.tour:
             tour = Tour.load(flags.runs)

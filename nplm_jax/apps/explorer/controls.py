@@ -31,7 +31,7 @@ def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[]
     shares: list[Any] = []
 
     def keep() -> None:
-        """Stores the slider weights; resets the mixture if all weights are zero or all have their initial values."""
+        """Stores the slider weights. Resets the mixture if all weights are zero or have their initial values."""
         weights = tuple(slider.value for slider in sliders)
         state.weights = None if weights == initial or not any(weights) else weights
         show_shares()
@@ -74,11 +74,11 @@ def build_continuations(
         state: The page's state, which stores the fields.
         tokenize: A function that returns the words in the text.
         set_text: A function that replaces the text.
-        save_link: A function that stores the state in the address.
+        save_link: A function that stores the state in the URL of the page.
     """
 
     def keep(key: str, value: Any) -> str | None:
-        """Stores the value of a field; returns an error message if the value is invalid."""
+        """Stores the value of a field. Returns an error message if the value is invalid."""
         try:
             setattr(state, key, value)
         except BadInput as error:

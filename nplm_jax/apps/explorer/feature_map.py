@@ -15,8 +15,8 @@ from nplm_jax.inference import embeddings
 
 NUM_POINTS = 400  # number of frequent words on the map, besides the selected word and its neighbours
 TINY = 30  # maximum size of a vocabulary whose words all have labels
-NUM_ANCHORS = 3  # number of frequent words that determine the position of another word
-SHARPNESS = 10.0  # scale of similarities in the softmax weights of these words
+NUM_ANCHORS = 3  # number of frequent words from which the position of a rare word is interpolated
+SHARPNESS = 10.0  # factor by which similarities are multiplied in the softmax weights of these words
 T_SNE_AXES = 't-SNE: nearby words are similar; directions have no meaning', ''
 COLOURS = {'frequent word': '#64748b', 'neighbour': '#2f7de1', 'selected word': '#ea580c'}
 POINT_SIZES = 4, 14  # sizes of the rarest and the most frequent word on the map (pixels)
@@ -27,7 +27,7 @@ class FeatureMap(NamedTuple):
     """The positions of words in the plane.
 
     Attributes:
-        points_Vx2: The position of each word.
+        points_Vx2: The coordinates of each word.
         axes: The labels of the two axes.
     """
 
@@ -65,7 +65,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
     Args:
         vocabulary: The words, the most frequent first.
         feature_map: The positions of the words.
-        selected: The selected word; may be unknown.
+        selected: The selected word, which may be outside the vocabulary.
         near: The neighbours of the selected word.
     """
     known = [selected] if vocabulary.find(selected) is not None else []
@@ -94,7 +94,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
 
 def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
-    """Returns the point of a word; its size decreases linearly with the logarithm of the word's rank."""
+    """Returns the point of a word. Its size decreases linearly with the logarithm of the word's frequency rank."""
     i = vocabulary.find(word)
     assert i is not None, word
     smallest, largest = POINT_SIZES
@@ -113,7 +113,7 @@ def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is
     return {
         'name': name,
         'type': 'scatter',
-        'data': tuple(points),  # NiceGUI would watch each item of a list
+        'data': tuple(points),  # a tuple, because NiceGUI would watch each item of a list
         'cursor': 'pointer',
         'itemStyle': {'color': COLOURS[name], 'opacity': 0.45 if faded else 0.85},
         'label': {

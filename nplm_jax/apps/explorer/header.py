@@ -59,7 +59,7 @@ def _keys() -> Any:
 
 
 def _theme_button() -> None:
-    """Lays out a button that cycles through system, light and dark colours; the browser stores the choice."""
+    """Lays out a button that cycles through system, light and dark colours. The browser stores the choice."""
 
     def choose_next() -> None:
         dark.set_value(NEXT_THEME[dark.value])

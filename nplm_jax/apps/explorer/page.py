@@ -1,4 +1,4 @@
-"""The explorer's page. Each visitor has their own text, which is stored in the URL of the page."""
+"""Builds the explorer's page. Each visitor has their own text, which is stored in the URL of the page."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,19 +21,19 @@ NUM_EXPECTED = 5  # number of expected words in an explanation
 TEXT_LABEL = 'beginning of a text'  # used by tests and tools to find the field
 
 
-@dataclasses.dataclass(eq=False)  # NiceGUI compares pages; no two are equal
+@dataclasses.dataclass(eq=False)  # NiceGUI compares pages, and no two pages are equal
 class ExplorerPage:
     """The page of one visitor.
 
     Attributes:
         models: The models to explore.
-        kind: How to tokenize text; see `words.reading`.
+        kind: How to tokenize text. See `words.reading`.
         state: The visitor's choices.
         maps: The feature map of each network, by network name.
         beginnings: Example texts.
         score: A function that scores a text.
         scores: The scores of the text shown on the page.
-        lit: The row of the framed list that is selected with the arrow keys; -1 if no row is selected.
+        lit: The row of the framed list that is selected with the arrow keys. -1 if no row is selected.
     """
 
     models: LoadedModels
@@ -151,7 +151,7 @@ class ExplorerPage:
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     def show_next_words(self) -> None:
-        """Shows the most likely next words of each model; the digit keys append words from the framed list."""
+        """Shows the most likely next words of each model. The digit keys append words from the framed list."""
         if not self.scores.words:
             ui.label('No text yet. These words can begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):

@@ -1,4 +1,4 @@
-"""Parts of the explorer's page: stateless NiceGUI elements that show data."""
+"""Creates the stateless NiceGUI elements that show data on the explorer's page."""
 
 import functools
 import pathlib
@@ -34,7 +34,7 @@ def _component(file: str) -> Any:
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
     """Shows rows of clickable words as a single element, which the browser lays out.
 
-    With one element per word, the server would take ten times as long as the models.
+    If there were one element per word, creating the elements would take ten times as long as running the models.
 
     Args:
         file: The Vue component, which emits `choose` with the position of a clicked word.
@@ -44,11 +44,11 @@ def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click:
     """
 
     def choose(event: Any) -> None:
-        if isinstance(event.args, int) and event.args in places:  # a script in the browser can send any value
+        if isinstance(event.args, int) and event.args in places:  # reject values sent by other scripts
             on_click(event.args)
 
     element = _component(file)()
-    element.props['rows'] = tuple(shown)  # NiceGUI would watch each item of a list
+    element.props['rows'] = tuple(shown)  # a tuple, because NiceGUI would watch each item of a list
     return element.on('choose', choose)
 
 
@@ -146,7 +146,7 @@ def _surprise(
 
 
 def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_click: Callable[[str], None]) -> None:
-    """Shows what each model expected at one position of the text; a click selects an expected word."""
+    """Shows what each model expected at one position of the text. A click selects an expected word."""
     with ui.element('div').classes('cards'):
         for name, probability, rank, expected in explanations:
             with ui.element('div').classes('card explanation'):
@@ -181,7 +181,7 @@ def word_card(
         on_click: A function that is called with a clicked word.
         classes: CSS classes of the card.
         keys: The keys that choose the first words.
-        lit: The row selected with the arrow keys; -1 if no row is selected.
+        lit: The row selected with the arrow keys. -1 if no row is selected.
     """
     shown = [
         {

@@ -31,7 +31,7 @@ PATIENCE = 60.0  # maximum time that a new page waits for its scores (seconds)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens on an address; raises BadInput if the address cannot be used."""
+    """Returns a socket that listens on an address. Raises BadInput if the address cannot be used."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
@@ -44,8 +44,8 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser: bool) -> None:
     """Serves an application until Ctrl-C is pressed.
 
-    Requests must be addressed to `host` or this machine, because any other name may belong to another site (DNS
-    rebinding). A server that listens on all addresses accepts any name.
+    Requests must be addressed to `host` or this machine. Another site could otherwise let its own name point to this
+    machine and read the page (DNS rebinding). A server that listens on all addresses accepts any name.
 
     Args:
         app: The application.
@@ -66,7 +66,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
 
 
 def page_app(models: LoadedModels, kind: str) -> Any:
-    """Returns the application of the explorer's page; `kind` is how to tokenize text (see `words.reading`)."""
+    """Returns the application of the explorer's page. For `kind`, the way to tokenize text, see `words.reading`."""
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings, lock = view.examples(models), asyncio.Lock()
     view.warm_up(models)
@@ -92,7 +92,10 @@ def page_app(models: LoadedModels, kind: str) -> Any:
 
 
 def tour_app(tour: Tour, kind: str) -> Any:
-    """Returns the application of the tour: its files, /network?text=TEXT, /units and /training. See `page_app`."""
+    """Returns the application of the tour, which serves its files, /network?text=TEXT, /units and /training.
+
+    For `kind`, see `page_app`.
+    """
     app, lock = fastapi.FastAPI(openapi_url=None), threading.Lock()
 
     @app.get('/network')

@@ -1,4 +1,4 @@
-"""The state of the explorer's page, which is stored in the URL of the page."""
+"""Checks the state of the explorer's page, and stores it in the URL of the page."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, be
 from nplm_jax.utils.errors import require
 
 MAX_COUNT = 50  # maximum number of listed words
-MAX_TEXT = 5000  # maximum length of a text (characters); every model rereads the text after each change
+MAX_TEXT = 5000  # maximum length of a text (characters), which every model rereads after each change
 MAX_WORD = 200  # maximum length of the selected word (characters)
 NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # settings of the continuations
 
@@ -28,11 +28,11 @@ class PageState:
     Attributes:
         text: The text.
         word: The selected word.
-        position: The position of the explained word in the text, counted from 1; None if no word is explained.
+        position: The position of the explained word in the text, counted from 1. None if no word is explained.
         count: The number of listed words.
         model: The index in `LoadedModels.with_mixture` of the model whose list the keyboard controls.
         source: The index in `LoadedModels.with_mixture` of the model that continues the text.
-        weights: The mixture weights; None for the initial mixture.
+        weights: The mixture weights. None for the initial mixture.
         words: The number of words in each continuation.
         samples: The number of continuations.
         seed: The random seed of the continuations.
@@ -69,7 +69,7 @@ class PageState:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], num_models: int) -> Self:
-        """Returns the state stored in a link; raises BadInput if a value is invalid.
+        """Returns the state stored in a link. Raises BadInput if a value is invalid.
 
         Args:
             query: The link's query.
@@ -94,7 +94,10 @@ class PageState:
 
 
 def _kind(hint: Any) -> Any:
-    """Returns the type and range of a choice, or of one weight, from its field's annotation."""
+    """Returns the type and range of a choice, read from the annotation of its field.
+
+    For the mixture weights, returns the type and range of one weight.
+    """
     if type(None) in typing.get_args(hint):
         hint, _ = typing.get_args(hint)
     return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
@@ -104,7 +107,7 @@ _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, i
 
 
 def _read(value: Any, kind: Any, name: str) -> Any:
-    """Converts and checks a value. Input fields provide numbers; links provide them as text."""
+    """Converts and checks a value. Input fields provide numbers as numbers, and links provide them as text."""
     if kind.__origin__ is not str:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)

@@ -50,7 +50,7 @@ def render(tour: Tour, kind: str = '') -> str:
         'units': tour.units(),
         'training': training,
     }
-    data = json.dumps(model, allow_nan=False).replace('<', '\\u003c')  # no tag can end the script
+    data = json.dumps(model, allow_nan=False).replace('<', '\\u003c')  # so that no tag in the data can end the script
     script = f'globalThis.model = {data};\n{_read("static.js")}\n{_read("tour.js")}'
     page = re.sub(
         r'<link rel="stylesheet" href="(\w+\.css)">', lambda m: f'<style>\n{_read(m[1])}</style>', _read('index.html')

@@ -46,8 +46,8 @@ class Snapshot(NamedTuple):
     Attributes:
         network: The network with the parameters that had the best validation perplexity so far. Before the first
             validation, it has the initial parameters.
-        step: The update number of the checkpoint; None for a packed model.
-        best_step: The update number of the best validation; 0 before the first validation, None for a packed model.
+        step: The update number of the checkpoint. None for a packed model.
+        best_step: The update number of the best validation. 0 before the first validation, and None for a packed model.
         units: For each sign and each hidden unit, the words whose scores increase most when the unit has this sign.
     """
 
@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def read(cls, folder: pathlib.Path, models: LoadedModels, settings: Settings) -> Self:
-        """Reads the newest checkpoint of a run; raises BadInput or OSError if no checkpoint can be read."""
+        """Reads the newest checkpoint of a run. Raises BadInput or OSError if no checkpoint can be read."""
         network, progress = loading.load_network(folder, settings, models.vocabulary, before_validation=True)
         U_KxV = np.asarray(network.params['U_VxK']).T if 'U_VxK' in network.params else ()
         units = {
@@ -78,7 +78,7 @@ class Tour:
         settings: The settings of the network's run.
         folder: The folder of the network's run.
         name: The name of the network's run.
-        ngram: The name of the n-gram model and the model; None if there is none.
+        ngram: The name of the n-gram model and the model itself. None without an n-gram model.
         snapshot: The network at its newest checkpoint.
     """
 
@@ -121,7 +121,7 @@ class Tour:
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
-        """Tokenizes a context (see `LoadedModels.tokenize`); raises BadInput if the context is empty or too long."""
+        """Tokenizes a context as in `LoadedModels.tokenize`. Raises BadInput if the context is empty or too long."""
         shown = text[:30] + '…' * (len(text) > 30)
         require(len(text) <= MAX_TEXT, 'text', shown, f'must contain at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
@@ -141,7 +141,7 @@ class Tour:
         p_V = scipy.special.softmax(y_V.astype(np.float64))
         drives_KxN = np.zeros((0, N))
         if 'H_KxP' in network.params:
-            # x begins with the last word.
+            # The input x begins with the features of the last word, so reverse the order.
             H_KxNxM = np.asarray(network.params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]
             drives_KxN = np.einsum('knm,nm->kn', H_KxNxM, e_NxM)
         context = self.models.show(np.asarray(read_1xN)[0])
@@ -192,10 +192,10 @@ class Tour:
     def _matches(
         self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
-        """Returns the contexts of an n-gram table, longest first, how many words follow each, and each word's order.
+        """Returns the contexts in an n-gram table, the number of words that follow each, and the order of each word.
 
-        The order of a word is the length of the longest n-gram in the table that consists of the end of the context and
-        this word. It is None if the model has no table.
+        The contexts are sorted by length, longest first. The order of a word is the length of the longest n-gram in the
+        table that consists of the end of the context and this word. It is None if the model has no table.
         """
         if not isinstance(model, BackoffModel):
             return [], [None] * len(ids)
@@ -213,14 +213,14 @@ class Tour:
 
 
 def newest_step(folder: pathlib.Path) -> int | None:
-    """Returns the update number of a run's newest checkpoint; None if there is none."""
+    """Returns the update number of a run's newest checkpoint, or None if there is none."""
     names = (path.name for path in (folder / 'checkpoints').glob('*'))
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
 @functools.partial(jit_float32, static_argnames=())
 def _activations(params: Params, context_1xN: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the features of each context word, the hidden units and the scores: 1 x N x M, 1 x K, 1 x V."""
+    """Returns the features of the context words (1 x N x M), the hidden units (1 x K) and the scores (1 x V)."""
     e_1xNxM = params['C_VxM'][context_1xN]
     a_1xK = nplm.hidden(params, nplm.concatenate(e_1xNxM)) if 'H_KxP' in params else jnp.zeros((1, 0))
     return e_1xNxM, a_1xK, nplm.logits(params, context_1xN)

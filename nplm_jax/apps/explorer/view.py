@@ -26,7 +26,7 @@ _MAX_COMPLETING = 3  # maximum number of bytes that complete a character
 NUM_CACHED = 256  # maximum number of cached predictions, arrays of V numbers
 _POSSESSIVE = re.compile(r"\s+(?=['’][sS](?!\S))")  # the space before a possessive 's
 
-# Example beginnings; the page offers those whose words are all known to the models.
+# Example beginnings. The page offers those whose words are all known to the models.
 BEGINNINGS = (
     'the old man shook his',
     'in the united states of',
@@ -45,7 +45,7 @@ class Scores(NamedTuple):
 
     Attributes:
         words: The text.
-        next_MxV: log P of all words after the text, float32.
+        next_MxV: log P of each word in the vocabulary after the text, float32.
         log_p_MxT: log P of each word in the text given the preceding words, float32.
     """
 
@@ -60,7 +60,7 @@ class Prediction(NamedTuple):
     Attributes:
         name: The name of the model.
         next_words: The most likely next words with their probabilities.
-        branching: The perplexity of the next word: the number of equally likely words that are just as uncertain.
+        branching: The perplexity of the next word: how many equally likely words would be just as uncertain.
         bits_T: -log2 P of each word in the text given the preceding words, float64.
     """
 
@@ -71,12 +71,12 @@ class Prediction(NamedTuple):
 
     @property
     def perplexities_T(self) -> np.ndarray:
-        """The perplexity of the text up to each word; infinite after a word with probability 0."""
+        """The perplexity of the text up to each word. Infinite from a word with probability 0 on."""
         return 2 ** (np.cumsum(self.bits_T) / np.arange(1, len(self.bits_T) + 1))
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the text; infinite if a word has probability 0, NaN if there are no words."""
+        """The perplexity of the text. Infinite if a word has probability 0, and NaN if there are no words."""
         return float(self.perplexities_T[-1]) if len(self.bits_T) else float('nan')
 
 
@@ -86,7 +86,7 @@ class Explanation(NamedTuple):
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: The number of words at least as likely as the word, including itself; 1 for the most likely word.
+        rank: The number of words that are at least as likely as the word, including itself. 1 for the most likely word.
         expected: The most likely words with their probabilities.
     """
 
@@ -119,13 +119,13 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model from its scores; if there are several models, the mixture comes first.
+    """Computes the predictions of each model from its scores. If there are several models, the mixture comes first.
 
     Args:
         models: The models.
         scores: The scores of the text.
         k: The number of next words in each prediction.
-        weights_M: The mixture weights, up to a common factor; None for the initial weights.
+        weights_M: The mixture weights, which need not sum to one. None for the initial weights.
     """
     next_words = _with_mixture(models, weights_M, scores.next_MxV.astype(np.float64))
     log_p = _with_mixture(models, weights_M, scores.log_p_MxT.astype(np.float64))
@@ -224,7 +224,7 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
 
 def join(models: LoadedModels, text: str, more: str) -> str:
-    """Appends generated words to a text. Tokens keep their spaces; words are separated by a space.
+    """Appends generated words to a text. Separates words by a space. Other tokens contain their own spaces.
 
     If the corpus separates the possessive 's from its noun, no space is inserted between them, because an 's after a
     space would be split again at the apostrophe.
@@ -253,7 +253,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
 def _with_mixture(
     models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray] | np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
-    """Returns the result of each model by name; if there are several models, the mixture comes first."""
+    """Returns the result of each model by name. If there are several models, the mixture comes first."""
     named = list(zip(models.names, log_p))
     if len(named) == 1:
         return named
@@ -265,7 +265,7 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V.
+    """Returns log P of each word in the vocabulary after a text, float64, V.
 
     Results are cached, so the models do not run again when the mixture weights change.
     """
@@ -273,7 +273,7 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word in a line, float32; pads long lines to a few lengths, which limits compilations."""
+    """Returns log P of each word in a line, float32. Pads long lines to a few lengths to limit compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

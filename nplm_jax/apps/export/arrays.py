@@ -17,7 +17,7 @@ WORDS, CONFIG = 'words', 'config'  # keys of the metadata
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes an npz file that contains all arrays, the words in id order (`words`), and the config as JSON."""
+    """Writes an npz file with all arrays, the words in id order (`words`), and the config as JSON (`config`)."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
     np.savez(file := io.BytesIO(), **arrays_of(model), **texts)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
@@ -35,5 +35,5 @@ def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Se
 
 
 def metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
-    """Returns the words in id order and the config, each as JSON."""
+    """Returns the words in id order and the config, each as JSON, under the keys WORDS and CONFIG."""
     return {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}

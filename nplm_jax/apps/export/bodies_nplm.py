@@ -1,4 +1,4 @@
-"""PyTorch versions of the window and recurrent bodies of nplm-jax; modeling_nplm.py defines the dims.
+"""PyTorch versions of the window and recurrent bodies of nplm-jax. modeling_nplm.py defines the dims.
 
 A body processes texts incrementally. Its state is a tuple of tensors with one row per text. Each body has three
 members: `width` is the number D of output features, `start` returns the initial state, and `forward` maps the features
@@ -30,8 +30,8 @@ def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Ten
         size: The maximum number of values in the next state.
 
     Returns:
-        All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... In texts with
-        fewer words, the first of the latter may be invalid.
+        All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... In a text with
+        fewer words, the first of these last values may be invalid.
     """
     values = torch.cat([old, new], dim=1)
     positions = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
@@ -40,7 +40,7 @@ def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Ten
 
 
 def concatenate(e: Tensor, num_words: int) -> Tensor:
-    """Concatenates the features of the last words at each position, most recent word first.
+    """Concatenates the features of the most recent words at each position, the most recent first.
 
     Args:
         e: Word features, B x (T + num_words - 1) x M.
@@ -88,7 +88,10 @@ class Window(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network from PyTorch: rnn, gru or lstm. The state is h and, for an LSTM, also c, each B x L x K."""
+    """A recurrent network from PyTorch: rnn, gru or lstm.
+
+    The state consists of h and, for an LSTM, of c, each B x L x K.
+    """
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
@@ -115,7 +118,7 @@ class Recurrent(nn.Module):
 
 
 class WindowLstm(nn.Module):
-    """An LSTM that processes each window of N words from a zero state. The body has the same state as `Window`."""
+    """An LSTM that reads each window of N words, starting from a zero state. Its `State` is the same as in `Window`."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
@@ -162,7 +165,7 @@ class Mogrifier(nn.Module):
 
     def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
         """See `Window.forward`."""
-        after: list[list[Tensor]] = [[], []]  # h and c of each layer
+        after: list[list[Tensor]] = [[], []]  # the new h and c of each layer
         for layer, (cell, rounds) in enumerate(zip(self.cells, self.rounds)):
             before = [value[:, layer] for value in state]
             h, c = before

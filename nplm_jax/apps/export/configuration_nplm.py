@@ -1,4 +1,4 @@
-"""The configuration of nplm-jax networks in PyTorch; see modeling_nplm.py."""
+"""The configuration of nplm-jax networks in PyTorch. See modeling_nplm.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class NplmConfig(PretrainedConfig):
     Attributes:
         family: The name of the body, which is a key of BODIES.
         vocab_size: The vocabulary size V. The padding token of the tokenizer has id V and no row in any matrix.
-        num_context: The number N of context words; 1 for a network that reads the text as a stream.
+        num_context: The number N of context words. 1 for a network that reads the text as a stream.
         m: The number of features per word.
-        h: The number of hidden units; 0 for none.
+        h: The number of hidden units. 0 for a network without a hidden layer.
         direct: For nplm, whether x is directly connected to the output.
         tied: Whether the word features also serve as the output matrix (weight tying).
         projected: With weight tying, whether the output features are projected to the width of the word features.
-        layers: The number of layers; unused by nplm.
+        layers: The number of layers. The family nplm ignores this value.
         window: For residual, the number of most recent words whose features are inputs.
         averages: For residual, the number of scaled averages of older words that are also inputs.
         expansion: For residual, transformer and transformer_n, the inner width of a layer, as a multiple of h.
@@ -56,5 +56,5 @@ class NplmConfig(PretrainedConfig):
         self.layers, self.window, self.averages = layers, window, averages
         self.expansion, self.rounds = expansion, rounds
         self.heads, self.memory, self.n = heads, memory, n
-        self.hidden_size, self.num_hidden_layers = h, layers  # names required by transformers
+        self.hidden_size, self.num_hidden_layers = h, layers  # transformers requires these names
         super().__init__(**{'tie_word_embeddings': False, **kwargs})

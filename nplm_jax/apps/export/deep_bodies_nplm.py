@@ -1,4 +1,4 @@
-"""PyTorch versions of the residual and Transformer bodies of nplm-jax; modeling_nplm.py defines the dims."""
+"""PyTorch versions of the residual and Transformer bodies of nplm-jax. modeling_nplm.py defines the dims."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x: the last words, followed by means over 1, 2, 4, ... times as many earlier words.
+    """Residual layers over x, which consists of the features of the last words and of means over earlier words.
 
-    A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
+    The first mean is over as many words as x contains last words, and each further mean is over twice as many. A mean
+    over n words is multiplied by sqrt(n). The state contains the features of the previous words in x, with shape
     B x (window * 2**averages - 1) x M.
     """
 
@@ -83,7 +84,7 @@ class Attention(nn.Module):
             z: The inputs, B x T x K.
             keys: The keys of S previous words, B x S x H x (K / H). They are stored without rotary embeddings, so
                 that the angles stay small.
-            values: The values of these words, B x S x H x (K / H).
+            values: The attention values of the S previous words, B x S x H x (K / H).
             seen: The attention mask, B x T x (S + T).
             num_words: The number of words in each text, excluding padding on the right, B.
 

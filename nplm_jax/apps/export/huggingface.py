@@ -1,4 +1,4 @@
-"""Exports networks to Hugging Face transformers: a folder with config, weights, tokenizer and PyTorch code.
+"""Exports networks to Hugging Face transformers, as folders with config, weights, tokenizer and PyTorch code.
 
 Dims: V words, M features per word, K hidden units, P inputs of the hidden layer, F inner units of a layer, D inputs of
 a cell, G gate units.
@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the folder, with config.json last.
+    """Writes a folder that transformers can load. Writes config.json last.
 
     Args:
         model: A network with a softmax over all words.
@@ -64,12 +64,12 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
-        # Only ids are set, because special tokens would be dropped from decoded texts and recognized in ordinary text.
+        # Set only ids. The tokenizer would drop special tokens from decoded texts, and recognize them in ordinary text.
         del words['bos_token']
         ends = {name: i for i in LineStart.of(vocabulary).prefix for name in ('bos_token_id', 'eos_token_id')}
     known = {**ids, words['pad_token']: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
-    # Special tokens that are spelled out in a text are treated as ordinary text.
+    # With split_special_tokens, special tokens that are spelled out in a text are treated as ordinary text.
     choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
 
 
 def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
-    """Returns the content of config.json: the attributes of NplmConfig, and the modules of the classes."""
+    """Returns the content of config.json: the attributes of NplmConfig, and the modules that define its classes."""
     configuration, modeling, *_ = _MODULES
     body = network.body
     names = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds', 'heads', 'memory')
@@ -105,7 +105,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
 
 
 def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters by PyTorch name, with matrices as outputs x inputs."""
+    """Returns the parameters by PyTorch name. Matrices have the shape outputs x inputs, as in PyTorch."""
     outputs = [arrays[name] for name in ('U_VxK', 'W_VxP') if name in arrays]
     tensors = {'C.weight': arrays['C_VxM'], 'b': arrays['b_V']}
     if outputs:
@@ -128,7 +128,7 @@ def _transformer(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _layers(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Returns the parameters of the layers by PyTorch name; in `arrays`, they are named layers.layer_I.LETTER."""
+    """Returns the parameters of the layers by PyTorch name. In `arrays`, their names are layers.layer_I.LETTER."""
     tensors = {}
     for name, array in arrays.items():
         if name.startswith('layers.'):
@@ -176,7 +176,10 @@ def _qrnn(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters of one PyTorch cell per layer, and Q_i and R_i by layer and round, both counted from 0."""
+    """Returns the parameters of the PyTorch cells, one per layer, and the matrices Q_i and R_i.
+
+    The names of Q_i and R_i contain the layer and the round, both counted from 0.
+    """
     tensors = {}
     for name, array in _recurrent(arrays, family).items():
         matrix, layer = name.removeprefix('cell.').rsplit('_l', 1)
@@ -190,7 +193,7 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
-    """Returns the matrices for x and h, followed by their biases; biases that Flax's cell lacks are zero."""
+    """Returns the matrices for x and h, followed by their biases. A bias that the Flax cell lacks is zero."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
     zeros_K = np.zeros(K, np.float32)
     kernels = [np.concatenate([arrays[f'{cell}.{side}{gate}.kernel'].T for gate in gates]) for side in 'ih']

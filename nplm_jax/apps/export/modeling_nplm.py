@@ -1,7 +1,7 @@
 """PyTorch versions of nplm-jax networks, for Hugging Face transformers.
 
-`nplm export RUN --to=hf` copies this file and its imports, which require only PyTorch and transformers. The networks
-have no dropout, even if they are trained further.
+`nplm export RUN --to=hf` copies this file and the files that it imports. They require only PyTorch and transformers.
+The networks have no dropout, even if they are trained further.
 
 Dims: B texts, T words in a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
 (m), K hidden units (h), P inputs of the first layer, D output features, F inner units of a layer, L layers, H attention
@@ -48,8 +48,8 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
     """
 
     config_class = NplmConfig
-    accepts_loss_kwargs = False  # the loss is a mean over the words of this batch only
-    _is_stateful = True  # states cannot be rolled back, as assisted generation requires
+    accepts_loss_kwargs = False  # the loss is always the mean over the words of one batch
+    _is_stateful = True  # states cannot be rolled back, which assisted generation would require
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__(config)
@@ -79,20 +79,20 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
 
         Args:
             input_ids: Word ids, B x T.
-            attention_mask: 0 for padding on the left or on the right, B x T; by default, the id V is padding. Left
+            attention_mask: 0 for padding on the left or on the right, B x T. By default, the id V is padding. Left
                 padding does not affect the words, and its logits predict the first word. With a state, the mask may
-                include columns for previous words; these are ignored, and logits after left padding are undefined.
+                include columns for previous words, which are ignored. The logits at left padding are then undefined.
             labels: The ids of the same words, or -100 for words to exclude from the loss, B x T. The first word of each
                 text is always excluded.
             return_dict: Whether to return an object or a tuple.
             use_cache: Whether to return the state after the last word of each text.
             cache: The state returned by a previous call, whose texts `input_ids` continue.
             past_key_values: An alias for `cache`, for older versions of transformers.
-            kwargs: Arguments that other models accept; they are ignored.
+            kwargs: Arguments that other models accept. They are ignored.
 
         Returns:
-            `logits`, B x T x V, whose softmax is P(next word); with labels, `loss`, nats per word; with `use_cache`,
-            the state, as `cache` or `past_key_values` depending on the version of transformers.
+            `logits`, B x T x V, whose softmax is P(next word). With labels, also `loss`, in nats per word. With
+            `use_cache`, also the state, as `cache` or `past_key_values`, depending on the version of transformers.
         """
         V, T = self.config.vocab_size, input_ids.shape[1]
         state = past_key_values if cache is None else cache
@@ -101,7 +101,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         if attention_mask is not None:
             is_word = is_word & attention_mask[:, -T:].bool()
         positions = torch.arange(T, device=input_ids.device)[None, :]
-        first = is_word.int().argmax(dim=1, keepdim=True)  # position of the first word of each text
+        first = is_word.int().argmax(dim=1, keepdim=True)  # the position of the first word in each text
         num_words = num_before + ((positions + 1) * is_word).amax(dim=1) - first[:, 0]
         ids = input_ids.masked_fill(~is_word, RARE_ID).gather(1, (positions + first) % T)
         e = self.C(functional.pad(ids, (num_before, 0), value=RARE_ID))
@@ -115,7 +115,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
             does_not_count = (labels >= V) | (positions == first)
             targets = labels.masked_fill(does_not_count, -100)[:, 1:]
             loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
-        # Positional, because the name of the state depends on the version of transformers.
+        # Pass the state by position, because its name depends on the version of transformers.
         output = CausalLMOutputWithPast(loss, logits, state if use_cache else None)
         return output.to_tuple() if return_dict is False else output
 

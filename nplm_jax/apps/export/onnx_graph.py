@@ -1,4 +1,6 @@
-"""Exports networks as ONNX graphs that read one word of each stream per call and have an explicit state.
+"""Exports networks as ONNX graphs, which read one word of each stream per call.
+
+The state of a network is an input and an output of its graph.
 
 jax2onnx converts the functions that all commands use: `network_reading.read` and the output layer's
 `log_probabilities`.
@@ -45,9 +47,9 @@ def write_onnx(
     """Writes a network as an ONNX graph. Requires the package jax2onnx.
 
     The inputs are `ids` (int64, S), the next word of each stream, and the arrays `state.*`. The outputs are
-    `log_probabilities` (float32, S x V, nats) and the arrays `next.*`, which are the inputs `state.*` of the next call.
-    S is dynamic. A text starts with the rare-word symbol, whose id is 0. The metadata contains `words`, `config` and
-    `state` as JSON. `state` gives the shape, type and fill value of each initial state.
+    `log_probabilities` (float32, S x V, nats) and the arrays `next.*`, to be passed as `state.*` to the next call. S
+    may vary between calls. A text starts with the rare-word symbol, whose id is 0. The metadata contains `words`,
+    `config` and `state` as JSON. `state` gives the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
@@ -79,7 +81,7 @@ def write_onnx(
 
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Converts a network to an onnx.ModelProto; also returns the shape, type and initial value of each state input."""
+    """Converts a network to an onnx.ModelProto. Also returns the shape, type and initial value of each state input."""
     jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
@@ -110,8 +112,8 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
 def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], dict[str, np.ndarray]]:
     """Returns the function that reads one word of each stream, and the initial state arrays of one stream.
 
-    The function takes ids, S, and the state arrays of S streams. It returns log P, S x V, and the next state arrays.
-    Arrays that are empty or never change are not part of the state.
+    The function takes the ids (S) and the state arrays of S streams. It returns log P (S x V) and the next state
+    arrays. Arrays that are empty or never change are not part of the state.
 
     Raises:
         ValueError: The values of an initial state array are not all equal.
@@ -146,16 +148,16 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 def quantize(proto: Any) -> Any:
     """Quantizes the matrices of a graph to 8-bit integers with ONNX Runtime's dynamic quantization.
 
-    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as CPUs that have
-    only AVX2. With weight tying, C is stored twice, for the input and for the output.
+    Weights use only 7 bits, because sums of 8-bit products overflow on CPUs without VNNI instructions, such as CPUs
+    that have only AVX2. With weight tying, C is stored twice: once for the input, and once for the output.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
         session = onnxruntime.SessionOptions()
-        session.optimized_model_filepath = folded  # with constant subexpressions folded into matrices
+        session.optimized_model_filepath = folded  # the graph after folding constant subexpressions into matrices
         session.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         session.log_severity_level = 3  # errors
-        disabled = ['MatMulAddFusion']  # its Gemm would not be quantized
+        disabled = ['MatMulAddFusion']  # it creates Gemm operations, which would not be quantized
         providers = ['CPUExecutionProvider']
         onnxruntime.InferenceSession(proto.SerializeToString(), session, providers, disabled_optimizers=disabled)
         with _errors_only():  # hides advice about constants and unquantized comparisons
@@ -167,9 +169,9 @@ def quantize(proto: Any) -> Any:
 def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul operations with the matrix on the right, I x O.
 
-    jax2onnx emits most products as Gemm, op(a) op(b) + c, and those of output layers as matrix times features, O x S.
-    ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes stored
-    matrices when it loads the graph, so with weight tying, C is stored only once.
+    jax2onnx emits most products as Gemm, op(a) op(b) + c. It emits the products of output layers as matrix times
+    features, O x S. ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It
+    transposes stored matrices when it loads the graph. With weight tying, C is therefore stored only once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}

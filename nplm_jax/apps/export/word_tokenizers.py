@@ -1,4 +1,4 @@
-"""Converts word tokenizers to Hugging Face's `tokenizers`."""
+"""Converts word tokenizers to tokenizers of Hugging Face's package `tokenizers`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
 # Patterns for Oniguruma, whose \w lacks the two joiners used by Persian and Indic scripts.
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
 _S = "['’][sS]"  # the possessive suffix
-_FINAL_SIGMA = "(?<=[\\p{Lu}\\p{Ll}])Σ(?!\\p{Mn}*['’.]?[\\p{Lu}\\p{Ll}])"  # as `str.lower` finds it
+_FINAL_SIGMA = "(?<=[\\p{Lu}\\p{Ll}])Σ(?!\\p{Mn}*['’.]?[\\p{Lu}\\p{Ll}])"  # a Σ that `str.lower` converts to ς
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
 _NUMBER = rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?'
 _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
@@ -41,11 +41,11 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
 
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer equivalent to `ours`. For the kind `whitespace`, punctuation must already be separate.
+    """Returns a tokenizer equivalent to `ours`. For the kind `whitespace`, texts must have spaces around punctuation.
 
-    Like `ours`, it drops boundary tokens in a text. It keeps a `bos_token` at the beginning and an `eos_token` at the
-    end, which users of transformers add without a space. It does not recognize proper nouns, so texts must already
-    contain <proper> in their place.
+    Like `ours`, the tokenizer drops boundary tokens inside a text. It keeps a `bos_token` at the beginning and an
+    `eos_token` at the end, even without a space, because this is how users of transformers add them. It does not
+    recognize proper nouns, so texts must already contain <proper> in their place.
 
     Args:
         ours: The tokenizer of the run.
@@ -67,7 +67,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps.append(normalizers.Replace(tokenizers.Regex(before + number + after), '<number>'))
     if is_words:
         steps.append(without_marks)
-    if ours.lowercase:  # `Lowercase` treats each letter separately, but Σ becomes ς at the end of a word
+    if ours.lowercase:  # `Lowercase` ignores that Σ becomes ς at the end of a word
         final = normalizers.Replace(tokenizers.Regex(_FINAL_SIGMA), 'ς')
         steps += [normalizers.Replace('İ', 'i'), final, normalizers.Lowercase()]
     if not is_words:

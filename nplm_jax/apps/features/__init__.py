@@ -1,4 +1,4 @@
-"""Explores learned word features: neighbours, maps and export."""
+"""Finds neighbours of words by their learned features, draws maps of the features, and exports them."""
 
 COMMANDS = {
     'features': ('command', 'print the neighbours of words, draw maps of word features, and export the features')

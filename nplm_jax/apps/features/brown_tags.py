@@ -5,7 +5,7 @@ import re
 
 from nplm_jax.data import brown
 
-_TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
+_TAG_PREFIXES = {  # the pattern of tag prefixes for each part of speech
     'noun': 'nn|nr',
     'name': 'np',
     'verb': 'vb|be|do|hv|md',

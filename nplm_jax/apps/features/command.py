@@ -88,17 +88,17 @@ def main(flags: argparse.Namespace) -> None:
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.txt', binary=False)
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
         maps.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
-    if flags.maps:  # last, because scikit-learn may be missing
+    if flags.maps:  # drawn last, because this fails if scikit-learn is not installed
         folder.mkdir(exist_ok=True)
         draw_maps(vocabulary.shown, features_VxM, kinds, folder)
 
 
 def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
-    """Returns the most frequent words in each part of speech in KINDS, or the most frequent words if there are no tags.
+    """Returns the most frequent words of each part of speech in KINDS. Without tags, returns the most frequent words.
 
     Args:
         words: The words, most frequent first.
-        kinds: The part of speech of each word; empty if there are no tags.
+        kinds: The part of speech of each word. Empty if there are no tags.
     """
     if not kinds:
         return [words[i] for i in frequent_ids(words, kinds)[: len(KINDS) * WORDS_PER_KIND]]
@@ -106,7 +106,7 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 
 
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
-    """Returns the ids of the most frequent tagged words or, without tags, of the most frequent words.
+    """Returns the ids of the most frequent words that have a tag. Without tags, all words are considered.
 
     Special tokens are excluded.
     """
@@ -116,7 +116,7 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
-    """Describes how often frequent words have the same part of speech as their nearest neighbour, compared with chance.
+    """Describes how often a frequent word and its nearest neighbour have the same part of speech, compared with chance.
 
     Args:
         words: The words, most frequent first.
@@ -134,7 +134,7 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Draws maps of the most frequent words; one or two features per word are drawn without a projection."""
+    """Draws maps of the most frequent words. Uses no projection if there are only one or two features per word."""
     ids = frequent_ids(words, kinds)
     shown = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] <= 2:

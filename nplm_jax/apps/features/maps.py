@@ -39,7 +39,7 @@ def draw(
         x, y = points_Vx2[[k == kind for k in kinds]].T
         axes.scatter(x, y, s=9, color=colours(i % colours.N), marker='ox^'[i // colours.N % 3], label=kind)
     for word, point in zip(words[:num_labels], points_Vx2):
-        # parse_math=False, because a word may contain $ or _.
+        # Without parse_math=False, a word with two $ would be typeset as a formula.
         axes.annotate(word, point, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, parse_math=False)
@@ -52,13 +52,13 @@ def write_projector(
 ) -> None:
     """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
 
-    projector.tensorflow.org requires the first two files; `tensorboard --logdir` requires all three.
+    projector.tensorflow.org requires the first two files. `tensorboard --logdir` requires all three.
 
     Args:
         vocabulary: The words and their counts.
         features_VxM: The word features.
         folder: The folder to write to.
-        kinds: The part of speech of each word; words that are missing here get `-`.
+        kinds: The part of speech of each word. Words that are not in the mapping get `-`.
 
     Raises:
         BadInput: A word contains whitespace, or a file cannot be written.

@@ -92,7 +92,7 @@ def main(flags: argparse.Namespace) -> None:
         if not any(bound and bound.is_share for bound in bounds):
             files = list(outputs)
     for file in files:
-        next(documents.read(file, layout), None)  # rejects most bad files before the model is loaded
+        next(documents.read(file, layout), None)  # detects most bad files before loading the model
 
     models = load_models(flags.runs)
     job = selection.Job(files, outputs, layout, selection.Scorer(models, flags.tokens, flags.end), above, below)
@@ -127,7 +127,7 @@ def _describe(results: dict[str, Any]) -> str:
 
 
 def _parse_bound(flag: str, text: str) -> Bound | None:
-    """Parses the bound of a flag, which may be empty; raises BadInput if it is neither a number nor a share."""
+    """Parses the value of a flag as a bound, or '' as None. Raises BadInput if it is neither a number nor a share."""
     if not text:
         return None
     problem = 'must be a positive perplexity, such as 300, or a share between 0% and 100%, such as 30%'

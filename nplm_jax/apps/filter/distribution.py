@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nplm_jax.reporting.text import markdown_table, save_figure
 
-_EXAMPLES, _SHOWN = 3, 72  # number of examples at each end, and their maximum length (characters)
+_EXAMPLES, _SHOWN = 3, 72  # the number of examples at each end, and the maximum characters of an example
 _MAX_BINS = 24
 _BAR = 24  # length of the longest bar (characters)
 
@@ -37,7 +37,7 @@ class Distribution:
         return np.sort(np.concatenate(self._parts)) if self._parts else np.zeros(0)
 
     def results(self) -> dict[str, Any]:
-        """Returns the counts, deciles and examples as JSON-serializable values; requires at least one document."""
+        """Returns the counts, deciles and examples as JSON-serializable values. Requires at least one document."""
         sorted_D = self.perplexities()
         edges = bin_edges(sorted_D)
         counts = np.diff(np.searchsorted(sorted_D, edges)).tolist()
@@ -51,13 +51,13 @@ class Distribution:
 
 
 def quantile(sorted_D: np.ndarray, share: float) -> float:
-    """Returns a perplexity such that at most this share of the documents has a lower perplexity."""
+    """Returns the quantile of the perplexities. At most `share` of the documents have a lower perplexity."""
     place = math.floor(share * len(sorted_D) + 1e-9)
     return float(sorted_D[place]) if place < len(sorted_D) else math.inf
 
 
 def bin_edges(sorted_D: np.ndarray) -> list[float]:
-    """Returns the edges of about _MAX_BINS bins for the finite numbers: 1, 2 and 5 times powers of ten."""
+    """Returns the edges of about _MAX_BINS bins for the finite perplexities: 1, 2 and 5 times powers of ten."""
     finite = sorted_D[np.isfinite(sorted_D)]
     edges = [0.0, *(m * 10.0**k for k in range(309) for m in (1, 2, 5))]
     first, last = (np.searchsorted(edges, finite[[0, -1]], 'right') - 1).tolist() if len(finite) else (0, 0)

@@ -3,7 +3,7 @@
 A document is a row of a .jsonl or .parquet file, or a line or paragraph of any other file. Text and .jsonl files may be
 compressed (.gz, .zst).
 
-Dims: D documents of a batch.
+Dims: D documents in a batch.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
 
-_CHARACTERS = 2**19  # approximate size of a batch
+_CHARACTERS = 2**19  # approximate number of characters in a batch
 _MAX_BYTES = 2**28  # maximum size of a line of text
-_GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # size at which a row group is written
+_GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # a row group is written when it has this many bytes or rows
 
 
 class Layout(NamedTuple):
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
     Attributes:
         field: The column that contains the text in .jsonl and .parquet files.
         paragraphs: Whether documents in a text file are paragraphs, separated by empty lines, rather than lines.
-        column: The output column for the perplexity; empty for no column.
+        column: The output column for the perplexity. Empty for no column.
     """
 
     field: str = 'text'
@@ -61,7 +61,7 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 
 
 def kind_of(file: pathlib.Path, flag: str = '--text') -> str:
-    """Returns the format of the file that a flag names: JSON, PARQUET or TEXT; raises BadInput for other formats."""
+    """Returns the format of a file named by a flag: JSON, PARQUET or TEXT. Raises BadInput for other formats."""
     kind, compression = formats.split_suffix(file)
     is_allowed = kind not in ('.arrow', *formats.COMPRESSED) and not (kind == PARQUET and compression)
     allowed = 'must be a .parquet file, or a .jsonl or text file, which may be compressed (.gz, .zst)'
@@ -73,9 +73,9 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
     """Reads the documents of a file.
 
     Raises:
-        BadInput: The file is missing, damaged or not text; it lacks the text column or already has the perplexity
-            column; or a package that is required to read it is missing. The message names the file and, for text, the
-            line.
+        BadInput: The file is missing, damaged or not text, lacks the text column, or already has the perplexity column.
+            Also raised if a package that is required to read it is missing. The message names the file and, for text,
+            the line.
     """
     name, kind, compression = str(file), kind_of(file), formats.split_suffix(file)[1]
     require(not layout.column or kind != TEXT, '--column', layout.column, f'{file} is text, which has no columns')
@@ -114,7 +114,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
         opened = stack.enter_context(open_atomically(file))
         if kind_of(file) == PARQUET:
             writer = _ParquetWriter(formats.import_pyarrow(name), opened, layout.column)
-            stack.callback(writer.close)  # before the file is closed, even after an error
+            stack.callback(writer.close)  # close the writer before the file, even after an error
             yield writer.write
             return
         content = stack.enter_context(formats.compress(name, opened, compression))
@@ -131,7 +131,7 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
 
 
 def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -> Iterator[Batch]:
-    """Yields rows with their texts in batches of about _CHARACTERS characters."""
+    """Collects rows and their texts in batches of about _CHARACTERS characters."""
     kept: list[Any] = []
     texts: list[str] = []
     size = 0
@@ -171,7 +171,7 @@ class _ParquetWriter:
         self._pyarrow, self._file, self._column = pyarrow, file, column
         self._writer: Any = None
         self._tables: list[Any] = []
-        self._rows = self._bytes = 0  # totals of the tables
+        self._rows = self._bytes = 0  # totals of the tables that are not written yet
 
     def write(self, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray) -> None:
         """See `Write`."""
@@ -179,7 +179,7 @@ class _ParquetWriter:
         if self._column:
             table = table.append_column(self._column, self._pyarrow.array(perplexities_D, self._pyarrow.float64()))
             metadata = dict(table.schema.metadata or {})
-            metadata.pop(b'huggingface', None)  # lists the columns
+            metadata.pop(b'huggingface', None)  # it lists the columns, and would lack the new one
             table = table.replace_schema_metadata(metadata)
         if self._writer is None:
             self._writer = self._pyarrow.parquet.ParquetWriter(self._file, table.schema)

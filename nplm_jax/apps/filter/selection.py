@@ -1,6 +1,6 @@
 """Scores documents, and selects documents by bounds on their perplexity.
 
-Dims: D documents of a batch.
+Dims: D documents in a batch.
 """
 
 import collections
@@ -39,7 +39,7 @@ class Bound(NamedTuple):
     is_share: bool
 
     def resolve(self, sorted_D: np.ndarray) -> float:
-        """Returns the bound as a perplexity. A share refers to documents whose perplexities are `sorted_D`."""
+        """Converts the bound to a perplexity. A share is converted to a quantile of the perplexities `sorted_D`."""
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 
@@ -48,7 +48,7 @@ class Scorer:
 
     Attributes:
         models: The model.
-        tokens: How to tokenize text; see `words.reading`.
+        tokens: How to tokenize text. See `words.reading`.
         end: The tokens scored at the end of a line: `<p>`, a newline or none.
     """
 
@@ -67,9 +67,10 @@ class Scorer:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64), which is NaN without words and infinite without known words; and
-            counts: `documents` (with words), `empty` (documents without words), `unknown` (documents without known
-            words), `words` and `oovs` (words outside the vocabulary).
+            The perplexity of each document (float64), and counts by name. The perplexity is NaN for a document without
+            words, and infinite for a document without known words. The counts are `documents` (with words), `empty`
+            (documents without words), `unknown` (documents without known words), `words`, and `oovs` (words outside the
+            vocabulary).
         """
         vocabulary = self.models.vocabulary
         lines = [unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n')) for text in texts]
@@ -95,15 +96,15 @@ class Scorer:
 
 @dataclasses.dataclass
 class Job:
-    """Files to score and write.
+    """The files to score, and the files to write.
 
     Attributes:
         files: The files to score.
         outputs: The output path of each file that has an output.
         layout: The layout of the files.
         scorer: The model.
-        above: The lowest perplexity to keep; None for no bound.
-        below: The exclusive upper bound of the perplexities to keep; None for no bound.
+        above: The lowest perplexity to keep. None for no bound.
+        below: The exclusive upper bound of the perplexities to keep. None for no bound.
         found: The perplexities of all documents that contain at least one word. Filled in by `run`.
     """
 
@@ -116,7 +117,7 @@ class Job:
     found: Distribution = dataclasses.field(default_factory=Distribution)
 
     def run(self) -> dict[str, Any]:
-        """Writes the documents within the bounds; returns the counts of `Scorer.score`, the bounds, and `files`.
+        """Writes the documents within the bounds. Returns the counts of `Scorer.score`, the bounds, and `files`.
 
         Raises:
             BadInput: A file is damaged, or changes while it is read.
@@ -141,7 +142,7 @@ class Job:
         return {**counts, 'bounds': {k: v for k, v in bounds.items() if v is not None}, 'files': written}
 
     def _score(self, file: pathlib.Path, counts: collections.Counter[str], bar: tqdm.tqdm) -> Scored:
-        """Yields the batches of a file with the perplexities of their documents and updates the counts."""
+        """Yields the batches of a file with the perplexities of their documents. Adds the counts to `counts`."""
         position = 0
         for batch in documents.read(file, self.layout):
             perplexities_D, counted = self.scorer.score(batch.texts)
@@ -153,7 +154,7 @@ class Job:
             position = batch.position
 
     def _again(self, file: pathlib.Path, before: tuple[int, ...], known: Sequence[np.ndarray]) -> Scored:
-        """Yields the batches of a file again, with the perplexities from the first reading."""
+        """Reads a file again. Yields its batches with the perplexities that were computed in the first reading."""
         if facts(file) != before:
             raise BadInput(file, 'has changed since it was scored')
         yield from zip(documents.read(file, self.layout), known, strict=True)

@@ -1,4 +1,4 @@
-"""Tools for psycholinguistics: surprisal of stimuli, minimal pairs and reading times."""
+"""Measures the surprisal of stimuli, evaluates minimal pairs, and analyses reading times, for psycholinguistics."""
 
 COMMANDS = {
     'surprisal': ('surprisal', 'compute the surprisal, entropy and rank of words in an experiment'),

@@ -17,7 +17,7 @@ from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.reporting.text import COLORS, save_figure, style_axes
 
 MAX_PANELS = 12
-MAX_CHARACTERS = 96  # per panel, before its last word; longer items continue in the next panel
+MAX_CHARACTERS = 96  # characters in a panel before its last word; longer items continue in the next panel
 
 _MIN_WIDTH = 4  # minimum width of a word (characters)
 _UNKNOWN = '#999999'
@@ -30,12 +30,12 @@ def draw_surprisal(
 
     Args:
         stimuli: The words.
-        surprisals: The surprisal of each word, bits, by model name.
+        surprisals: The surprisal of each word, in bits, by model name.
         in_vocabulary: Whether each word is in the vocabulary. Words outside it are grey.
         path: The PNG file to write.
 
     Returns:
-        A note about omitted words; empty if the figure shows all words.
+        A note about the words that the figure omits, or '' if it shows all words.
     """
     panels = list(itertools.islice(_panels(stimuli), MAX_PANELS))
     rows = [row for _, panel in panels for row in panel]
@@ -74,7 +74,7 @@ def draw_surprisal(
 
 
 def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
-    """Yields the title and the rows of each panel; a panel shows an item, or a segment of a long item."""
+    """Yields the title and the rows of each panel. A panel shows an item, or a segment of a long item."""
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
         before = [0, *np.cumsum([_width(stimuli.words[row]) for row in item])]  # characters before each word
@@ -90,7 +90,7 @@ def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> N
     """Draws the gain of each model as a point with its 95% interval.
 
     Args:
-        models: The `gain` and `interval` of each model, nats per word, by name.
+        models: The `gain` and `interval` of each model, in nats per word, by name.
         path: The PNG file to write.
     """
     width = 5 + 0.1 * max(map(len, models))  # inches; the axis label takes 4, and the names are to its left

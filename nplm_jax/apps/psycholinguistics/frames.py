@@ -37,8 +37,8 @@ def surprisal(
     docs/reference/surprisal.md defines the columns.
 
     Args:
-        model: A loaded model, or a mapping from names to loaded models with the same vocabulary. The columns
-            of a single model are named after its folder, as in `nplm surprisal`.
+        model: A loaded model, or a mapping from names to loaded models with the same vocabulary. The names become part
+            of the column names. For a single loaded model, the name of its folder is used, as in `nplm surprisal`.
         frame: A pandas or Polars data frame with one row per word, or a list of words that form one item. The rows of
             an item must be adjacent and ordered by zone.
         item: The column that identifies an item, or several columns that together identify it. Items are scored
@@ -47,15 +47,15 @@ def surprisal(
         word: The column that contains the words, including their punctuation.
         sentence: The column that contains the sentences, if the data frame has one row per item. The result then has
             one row per word and the additional columns `zone` and `word`.
-        weights: The weight of each model in a mixture, which is added as the model `mixture`; None for no mixture.
+        weights: The weight of each model in a mixture, which is added as the model `mixture`. None for no mixture.
         punctuation: `attached` or `word`; see `Options`.
         context: The text before each item; see `Options`.
         tokens: How to tokenize words; see `Options`.
         hyphens: `keep` or `split`; see `Options`.
         spillover: The number of preceding words whose values are added to each row; see `Options`.
         word_probability: `corrected` or `sum`, if the tokens are subwords, characters or bytes; see `Options`.
-        spelling: The spelling model for out-of-vocabulary words, from `nplm_jax.spelling.load`; None scores them as the
-            token <rare>.
+        spelling: The spelling model for out-of-vocabulary words, from `nplm_jax.spelling.load`. If None, these words
+            are scored as the token <rare>.
 
     Returns:
         A data frame of the same type with additional columns. For a list, returns a list with one dictionary per word.
@@ -75,7 +75,7 @@ def surprisal(
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
 
     def measure_columns(columns: Columns) -> tuple[dict[str, Sequence[Any]], Sequence[int]]:
-        """Returns the additional columns, and the frame index of each of their rows."""
+        """Returns the additional columns, and the index of the frame's row from which each of their rows was made."""
         rows: Sequence[int] = range(len(frame))
         if sentence:
             stimuli, rows = stimuli_lib.from_sentences(columns, sentence, 'the frame', names)
@@ -94,7 +94,7 @@ def surprisal(
             warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
         return measured
 
-    # The argument can be a data frame only if its package is already imported.
+    # Do not import these packages: if `frame` is a data frame, its package is already imported.
     pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         require(frame.columns.is_unique, 'frame', list(frame.columns), 'must not have two columns with the same name')

@@ -18,7 +18,7 @@ from scipy import stats
 
 from nplm_jax.apps.psycholinguistics.stimuli import shift
 
-NUM_BEFORE = 2  # preceding words whose predictors are included
+NUM_BEFORE = 2  # number of preceding words whose predictors are also used
 RESAMPLES = 10_000
 NO_SENTENCE_END = ('mr.', 'mrs.', 'ms.', 'dr.', 'st.')
 _CLOSING = '\'"”’)]」』）'
@@ -29,9 +29,9 @@ class Gain:
     """The gain of a model over the baseline.
 
     Attributes:
-        sums_S: The held-out log-likelihood of each story with the model, minus that without the model, nats. Each
-            regression is fitted to the other folds.
-        counts_S: The number of words of each story.
+        sums_S: For each story, the held-out log-likelihood with the model minus the held-out log-likelihood without it,
+            in nats. Each regression is fitted to the other folds.
+        counts_S: The number of words in each story.
     """
 
     sums_S: np.ndarray
@@ -39,12 +39,15 @@ class Gain:
 
     @property
     def per_word(self) -> float:
-        """The gain per word, nats."""
+        """The gain per word, in nats."""
         return float(self.sums_S.sum() / self.counts_S.sum())
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values for each word and its preceding words, W x (1 + NUM_BEFORE); NaN outside the story."""
+    """Returns the values of each word and of the words before it, W x (1 + NUM_BEFORE).
+
+    Values for words outside the story are NaN.
+    """
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
@@ -58,10 +61,11 @@ def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarra
 
     Args:
         words: The words, with their punctuation.
-        story_W: The story of each word; the end of a story ends a sentence.
+        story_W: The story of each word. The end of a story also ends a sentence.
 
     Returns:
-        The position of each word in its sentence, from 1; whether it is the first word; and whether it is the last.
+        Three arrays of length W: the position of each word in its sentence, counted from 1; whether the word is the
+        first in its sentence; and whether it is the last.
     """
     last_W = np.array([ends_sentence(word) for word in words])
     last_W |= np.append(story_W[1:] != story_W[:-1], True)
@@ -74,11 +78,11 @@ def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarra
 def make_baseline(
     words: list[str], story_W: np.ndarray, zone_W: np.ndarray, length_W: np.ndarray, log_frequency_W: np.ndarray
 ) -> np.ndarray:
-    """Returns the baseline predictors, W x B; NaN if a word has too few preceding words.
+    """Returns the baseline predictors, W x B. They are NaN for words with too few preceding words.
 
-    The predictors are the length, the log frequency and their product (each for the word and its preceding words),
-    punctuation (for the word and the previous word), the position in the sentence, and the position in the story and
-    its logarithm.
+    The predictors are the length, the log frequency and their product, each for the word and the NUM_BEFORE words
+    before it; punctuation, for the word and the previous word; the position in the sentence; and the position in the
+    story and its logarithm.
 
     Args:
         words: The words, with their punctuation.
@@ -96,7 +100,7 @@ def make_baseline(
 
 
 def _is_letter(character: str) -> bool:
-    """Returns whether a character is a letter, digit or combining mark; Thai words can end in combining marks."""
+    """Returns whether a character is a letter, digit or combining mark. Thai words can end in combining marks."""
     return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
@@ -134,10 +138,10 @@ def gain(
         times_W: The reading times, or their logarithms.
         story_W: The story of each word. Times and predictors are centred by story.
         baseline_WxB: The baseline predictors.
-        added_WxA: The predictors of the model, finite.
-        unit_W: The cross-validation unit of each word, such as an item whose conditions are stories; by default, the
+        added_WxA: The predictors of the model, W x A. Must be finite.
+        unit_W: The cross-validation unit of each word, such as an item whose conditions are stories. The default is the
             story.
-        num_folds: The number of folds. Units are assigned to the folds in turn. 0 gives each unit its own fold.
+        num_folds: The number of folds. Units are assigned to the folds in turn. If 0, each unit is a fold.
 
     Returns:
         The gain, with one entry per unit.
@@ -150,7 +154,7 @@ def gain(
 
 
 def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, fold_W: np.ndarray) -> np.ndarray:
-    """Returns the log-likelihood of each time (nats) under the regression fitted to the other folds.
+    """Returns the log-likelihood of each time, in nats, under the regression fitted to the other folds.
 
     Args:
         times_W: The reading times, or their logarithms.
@@ -190,7 +194,7 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
     """Returns the 95% percentile bootstrap interval of a statistic over stories.
 
     Args:
-        statistic: A function from resampled story indices, R x S, to the statistic of each resample, R.
+        statistic: A function that maps resampled story indices (R x S) to the statistic of each resample (R).
         num_stories: The number of stories, S.
         seed: The random seed for resampling.
 
@@ -211,5 +215,5 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
 
 
 def mean_gain(sums_S: np.ndarray, counts_S: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the gain per word as a statistic for `interval`."""
+    """Returns a function for `interval` that computes the gain per word."""
     return lambda stories_RxS: sums_S[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)

@@ -54,12 +54,13 @@ class Options:
             which still serves as context.
         context: The unscored text before each item. None selects the context that `nplm score` uses, which is <p> if
             the models' corpus has paragraph marks; see `LineStart`.
-        tokens: How to tokenize words: `words`, `whitespace`, or '' as in the models' corpus; see `words.reading`.
-        hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep`
-            leaves it whole.
+        tokens: How to tokenize words: `words`, `whitespace`, or '' to tokenize as in the models' corpus. See
+            `words.reading`.
+        hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary. `keep` does
+            not split words.
         spillover: The number of preceding words whose values are added to each row.
         word_probability: The probability to use if the tokens are subwords, characters or bytes: `corrected` for
-            P(word), `sum` for P(tokens); see `token_table.correct`.
+            P(word), or `sum` for P(tokens). See `token_table.correct`.
     """
 
     punctuation: str = 'attached'
@@ -83,7 +84,7 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
 
     Args:
         models: Two or more models with the same vocabulary, by name.
-        weights: The weight of each model; the weights must sum to one.
+        weights: The weight of each model. The weights must sum to one.
 
     Raises:
         BadInput: The vocabularies differ, or the weights are invalid.
@@ -106,7 +107,7 @@ def measure(
         models: One or more models with the same vocabulary, by name.
         stimuli: The words.
         options: The measurement options.
-        spelling: The spelling model for out-of-vocabulary words; None scores them as <rare>.
+        spelling: The spelling model for out-of-vocabulary words. If None, these words are scored as <rare>.
 
     Returns:
         The additional columns by name, with one value per word. Missing numbers are NaN.
@@ -127,10 +128,10 @@ def measure(
     groups = [] if is_sum else token_table.find_groups(vocabulary, options.punctuation)
     log_spellings_T = np.zeros(len(table.tokens_T))
     if spelling is not None:
-        model = next(iter(models.values())).model  # any of the models, because spellings do not depend on the context
+        model = next(iter(models.values())).model  # any model will do, because spellings do not depend on it
         log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
-    texts = dict(zip(keys, zip(lines, prefixes)))  # an item with several readers is measured once
+    texts = dict(zip(keys, zip(lines, prefixes)))  # an item that several readers read is measured only once
     read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
     for name, loaded in models.items():
         found = dict(zip(texts, remote_scoring.map_lines(loaded.model, read, *map(list, zip(*texts.values())))))
@@ -160,7 +161,7 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns the parts of each model column's name that precede and follow the name of the model."""
+    """Returns, for each column of a model, the parts of the column name before and after the name of the model."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
@@ -172,13 +173,13 @@ def _added_columns(models: Iterable[str], options: Options) -> list[str]:
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns the base column and the distance (in words) for each column that contains values of preceding words."""
+    """Returns the base column and the distance, in words, of each column that contains values of preceding words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 
 
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
-    """Returns the vocabulary that the models share; raises BadInput if their vocabularies differ."""
+    """Returns the vocabulary that the models share. Raises BadInput if their vocabularies differ."""
     require(len(models) > 0, 'model', dict(models), 'must contain at least one model')
     vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
@@ -199,7 +200,7 @@ def cut_items(
         options: The measurement options.
 
     Returns:
-        The tokens of all items, and for each item the token ids and the context tokens.
+        The table of the tokens in all items, the token ids of each item, and the context tokens of each item.
 
     Raises:
         BadInput: A word has no tokens, or an option is not supported for models with this vocabulary.
@@ -236,7 +237,7 @@ def _describe_words(
     unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
     is_known_W = _sum_by_word(table.ids_T == RARE_ID, table.words_T, table.counted_T) == 0
-    is_lossless = vocabulary.tokenizer.is_lossless  # if so, the vocabulary has no word counts
+    is_lossless = vocabulary.tokenizer.is_lossless  # the vocabulary of such a tokenizer has no word counts
     has_counts = not is_lossless and any(vocabulary.counts)  # ARPA files have no counts
     scored = options.word_probability if is_lossless else 'word'
     is_attached = options.punctuation == 'attached'

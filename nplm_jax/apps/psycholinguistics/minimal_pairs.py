@@ -1,4 +1,4 @@
-"""Evaluates models on minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
+"""Evaluates models on minimal pairs. Computes log P of sentences, the accuracy, and the surprisal of regions.
 
 Dims: P pairs, L distinct sentences.
 
@@ -24,8 +24,8 @@ from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
-TIE = 1e-5  # maximum difference in a tie, nats; allows for float32 rounding of equal sums in different orders
-TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # number of correct pairs per tie; the first is the default
+TIE = 1e-5  # maximum difference in a tie (nats); float32 rounding depends on the order of summation
+TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # how many correct pairs a tie counts as; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
 
@@ -103,17 +103,17 @@ def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
 
 
 def log_p(model: LanguageModel, encoded: EncodedPairs) -> np.ndarray:
-    """Returns log P of the good and the bad sentence of each pair, float64, P x 2, nats."""
+    """Returns log P of the good and the bad sentence of each pair, in nats, float64, P x 2."""
     scored = scoring.score(model, encoded.lines, encoded.start)
     log_p_L = np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
     return log_p_L[encoded.rows_Px2]
 
 
 def differences(log_p_Px2: np.ndarray) -> np.ndarray:
-    """Returns log P(good) - log P(bad) of each pair; 0 if both sentences have probability zero.
+    """Returns log P(good) - log P(bad) of each pair, in nats. Returns 0 if both sentences have probability zero.
 
     Args:
-        log_p_Px2: Log P of the good and the bad sentence of each pair.
+        log_p_Px2: Log P of the good and the bad sentence of each pair, in nats.
 
     Raises:
         BadInput: A log-probability is not a number.
@@ -128,7 +128,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
     """Counts pairs by group.
 
     Args:
-        difference_P: The result of `differences`, nats.
+        difference_P: The result of `differences`, in nats.
         groups: The group of each pair, such as its paradigm.
         subset_P: The mask of the pairs to count.
 
@@ -143,7 +143,7 @@ def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray)
 
 
 def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
-    """Returns the fraction of correct pairs; NaN if there are no pairs.
+    """Returns the fraction of correct pairs, or NaN if there are no pairs.
 
     Args:
         counts: The number of pairs, of correct pairs and of ties, from `count`.
@@ -155,12 +155,12 @@ def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
 
 
 def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[slice], options: Options) -> np.ndarray:
-    """Returns the total surprisal of the region of each sentence, float64, P x 2, bits.
+    """Returns the total surprisal of the region in each sentence, in bits, float64, P x 2.
 
     Args:
         loaded: The model.
         stimuli: The sentences, from `to_stimuli`.
-        regions: The slice of words that forms the region of each sentence.
+        regions: The slice of words that forms the region in each sentence.
         options: The measurement options.
     """
     bits_W = measurement.measure({'model': loaded}, stimuli, options)['surprisal_model']

@@ -1,4 +1,4 @@
-"""Computes the log-probability and rank of each token, and the next-token entropy before and after it.
+"""Computes the log-probability and rank of each token, and the entropy of the next token before and after it.
 
 The statistics require full distributions over the vocabulary, but only a few contexts are in memory at a time.
 
@@ -26,12 +26,12 @@ class LineStatistics(NamedTuple):
     """The statistics of one line.
 
     Attributes:
-        log_p_T: Log P of each token given the previous tokens, float64, nats.
+        log_p_T: Log P of each token given the previous tokens, in nats, float64.
         rank_T: The rank of each token: 1 plus the number of more likely tokens, int64.
-        entropy_before_T: The entropy of the distribution that predicts each token, float64, nats.
-        entropy_after_T: The entropy of the distribution after each token, float64, nats.
-        log_groups_GxT1: The log-probability that the next token belongs to each group, before each token and after the
-            last token, float64, G x (T + 1), nats.
+        entropy_before_T: The entropy of the distribution that predicts each token, in nats, float64.
+        entropy_after_T: The entropy of the distribution over the tokens after each token, in nats, float64.
+        log_groups_GxT1: The log-probability that the next token belongs to each group, in nats, float64, G x (T + 1).
+            It is given before each token and after the last token.
     """
 
     log_p_T: np.ndarray
@@ -50,7 +50,7 @@ def next_word_statistics(
         model: Any language model.
         lines: The token ids of each line, int32.
         prefixes: The token ids of the unscored context before each line, int32.
-        vocabulary_size: V, which limits the number of tokens per step.
+        vocabulary_size: The vocabulary size V, which limits the number of tokens that are read per step.
         groups: The token ids of each group.
 
     Returns:
@@ -75,10 +75,10 @@ def next_word_statistics(
 
 
 def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
-    """Returns the entropy of each distribution, float64, B, nats.
+    """Returns the entropy of each distribution, in nats, float64, B.
 
     Args:
-        log_p_BxV: Log-probabilities, nats; may contain -inf.
+        log_p_BxV: The log-probabilities of each distribution, in nats. They may contain -inf.
 
     Examples:
         >>> entropy(np.log(np.array([[0.25, 0.25, 0.25, 0.25]]))) / np.log(2)
@@ -94,7 +94,7 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
     Args:
         model: The language model.
-        state: The states before the lines. S may exceed the number of lines.
+        state: The states of S streams before the lines. S may exceed the number of lines.
         lines: The token ids of each line.
         L: The number of tokens to read from each line per step.
         groups: The token ids of each group.
@@ -120,7 +120,7 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
 
 def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Arrays) -> np.ndarray:
-    """Returns log P and the rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
+    """Returns log P and rank of each id, the entropy, and log P of each group, stacked, float64, (3 + G) x S x L.
 
     At positions without an id, log P and rank are undefined.
     """

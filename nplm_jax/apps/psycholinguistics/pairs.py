@@ -92,8 +92,8 @@ class PairTable(NamedTuple):
     Attributes:
         columns: All columns.
         stimuli: The sentences as items: good, bad, good, bad, ...
-        groups: The group of each pair; '' if there is no column of groups.
-        regions: The slice of words that forms the region of each sentence; empty if the table has no regions.
+        groups: The group of each pair. '' if there is no column of groups.
+        regions: The slice of words that forms the region in each sentence. Empty if the table has no regions.
     """
 
     columns: Columns
@@ -108,10 +108,10 @@ def read(
     """Reads a table of pairs.
 
     Args:
-        table: The file, the value of --table.
-        sentences: The columns of the good and the bad sentences; by default, those in DEFAULT_COLUMNS.
-        group: The column of groups, such as paradigms; may be empty.
-        regions: The columns of the good and the bad regions; may be empty.
+        table: The path of the file, as given by --table.
+        sentences: The columns of the good and the bad sentences. Empty names select the columns in DEFAULT_COLUMNS.
+        group: The column of groups, such as paradigms, or '' for none.
+        regions: The columns of the good and the bad regions, or '' for none.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a sentence is empty or not text, or a region does not
@@ -143,7 +143,7 @@ def _text(cell: Any) -> str:
 
 
 def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
-    """Returns the slice of words that forms the region of each sentence; the list is empty if there are no regions."""
+    """Returns the slice of words that forms the region in each sentence. Returns [] if there are no regions."""
     if not any(names):
         return []
     found = []
@@ -190,7 +190,7 @@ def _measure(
         added[f'region_difference_{name}'] = region_P.tolist()
 
     def rows(groups: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Returns the results by group."""
+        """Returns the results of each group."""
         every, known = (minimal_pairs.count(difference_P, groups, encoded.subsets[key]) for key in ('all', 'full'))
         found: dict[str, dict[str, Any]] = {g: {**_row(every[g], ties), 'known': _row(known[g], ties)} for g in every}
         if region_P is not None:

@@ -99,10 +99,10 @@ class WordTable(NamedTuple):
         stimuli: The table.
         words: The words without surrounding whitespace.
         item_W: The item index of each word.
-        times_W: The reading times, or their logarithms; NaN if missing.
+        times_W: The reading times, or their logarithms. NaN if a time is missing.
         unit_W: The index of the cross-validation unit of each word, given by the first item column.
         position_W: The position of each word in its item, from 1.
-        log_frequency_W: The log frequencies from the table; None if the table contains none.
+        log_frequency_W: The log frequencies from the table. None if the table contains none.
     """
 
     stimuli: Stimuli
@@ -120,7 +120,7 @@ class Predictors(NamedTuple):
     Attributes:
         is_kept_W: The mask of the analysed words.
         baseline_WxB: The baseline predictors of the analysed words.
-        added_WxA: The surprisals of each analysed word and its preceding words, bits, by model name.
+        added_WxA: The surprisals of each analysed word and of the words before it, in bits, by model name.
     """
 
     is_kept_W: np.ndarray
@@ -132,11 +132,11 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
     """Reads a table of words and reading times.
 
     Args:
-        table: The file, the value of --table.
+        table: The path of the file, as given by --table.
         names: The names of the item, zone and word columns.
-        time: The column of reading times; an empty cell or NA is a missing time.
-        scale: `log` to return the logarithms of the times, `ms` to return the times.
-        frequency: The column of log frequencies; may be empty.
+        time: The column of reading times. An empty cell or NA stands for a missing time.
+        scale: `log` to return the logarithms of the times, or `ms` to return the times.
+        frequency: The column of log frequencies, or '' for none.
 
     Raises:
         BadInput: `stimuli.read` rejects the file, a column is missing, there are no reading times, or a cell does not
@@ -160,7 +160,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
 
 def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
-    """Returns a column as numbers; missing values are NaN."""
+    """Returns a column as numbers. Missing values become NaN."""
     tables.check_has(stimuli.columns, name, flag, column, f'; choose another column with {flag}=COLUMN')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
@@ -169,7 +169,7 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
             number = math.nan if is_missing else float(cell)
         except (TypeError, ValueError, OverflowError):
             number = math.inf
-        numbers.append(math.inf if '_' in str(cell) else number)  # Python would read 1_000 as a number
+        numbers.append(math.inf if '_' in str(cell) else number)  # reject 1_000, which Python reads as a number
         if math.isinf(numbers[-1]):
             raise BadInput(f'{stimuli.locate(row)}, column {column!r}', f'{cell!r} is not a finite number')
     return np.array(numbers)
@@ -180,7 +180,8 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
     Args:
         table: The words.
-        measured: The columns from `measurement.measure`, with the log frequencies of the table, if it contains any.
+        measured: The columns from `measurement.measure`. If the table contains log frequencies, they replace the
+            measured ones.
         models: The names of the models.
 
     Raises:
@@ -202,7 +203,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
 
 def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_folds: int) -> None:
-    """Raises BadInput unless each fold has analysed words, and the other folds have enough words for a regression."""
+    """Raises BadInput unless each fold has analysed words and the remaining folds have enough for a regression."""
     units, number_W = np.unique(unit_W, return_inverse=True)
     check_folds(num_folds, len(units), 'with analysed words')
     fitted = len(unit_W) - np.bincount(number_W % num_folds).max() - len(np.unique(item_W))

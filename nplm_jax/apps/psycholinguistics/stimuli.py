@@ -81,7 +81,9 @@ class Stimuli:
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
-    """Returns the value of the word `distance` words before each word in its item, float64, W; NaN if there is none.
+    """Returns, for each word, the value of the word that is `distance` words earlier, float64, W.
+
+    The value is NaN if the item has no such word.
 
     Args:
         values_W: The value of each word.
@@ -93,7 +95,7 @@ def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: 
 
 
 def strip_punctuation(word: str) -> str:
-    """Strips whitespace and punctuation from both ends of a word, or only whitespace if all else is punctuation."""
+    """Strips whitespace and punctuation from both ends of a word. If nothing else remains, strips only whitespace."""
     kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
     return word[kept[0] : kept[-1] + 1] if kept else word.strip()
 
@@ -104,9 +106,9 @@ def read(
     """Reads a table of stimuli.
 
     Args:
-        table: The file, the value of --table.
+        table: The path of the file, as given by --table.
         names: The names of the item, zone and word columns.
-        sentence: The column of sentences if the table has one row per item; empty if it has one row per word.
+        sentence: The column of sentences if the table has one row per item. '' if it has one row per word.
         sentence_flag: See `from_columns`.
 
     Raises:
@@ -155,10 +157,11 @@ def from_columns(
     """Validates a table of stimuli with one row per word.
 
     Args:
-        columns: The columns, of equal length; None stands for an empty cell.
+        columns: The columns, which have equal lengths. None stands for an empty cell.
         name: The name of the table in error messages.
         names: The names of the item, zone and word columns.
-        locate: A function from a row index to its location in error messages; default: the name and the row number.
+        locate: A function from a row index to its location in error messages. The default location is the name and the
+            row number.
         sentence_flag: The beginning of the flag for a column of sentences, such as `--sentence=`. If the table seems to
             have one row per item, the error message suggests this flag.
 
@@ -212,7 +215,7 @@ def from_sentences(
 
 
 def _find_sentences(columns: Columns) -> str:
-    """Returns the name of the first column in which most cells have several words; empty if there is none."""
+    """Returns the name of the first column in which most cells have several words, or '' if there is none."""
     for name, cells in columns.items():
         if 2 * sum(isinstance(cell, str) and len(cell.split()) > 1 for cell in cells) > len(cells):
             return name
@@ -247,7 +250,7 @@ def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
 
 
 def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[range]:
-    """Returns the rows of each item; raises BadInput unless they are adjacent and their zones increase."""
+    """Returns the rows of each item. Raises BadInput unless they are adjacent and their zones increase."""
     keys, zones = _item_keys(columns, names), columns[names.zone]
     starts: dict[tuple[Any, ...], int] = {}
     for row, key in enumerate(keys):
@@ -263,9 +266,9 @@ def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[ra
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Converts a zone to a number, such as 1.5 or 1,5; returns the default for names that have no order, such as 1_10.
+    """Converts a zone, such as 1.5 or 1,5, to a number. Returns the default for names without an order, such as 1_10.
 
-    Zones such as 1,000 also have no order, because the comma may be a decimal comma or separate the thousands.
+    Zones such as 1,000 have no order either, because the comma may be a decimal comma or a thousands separator.
     """
     try:
         return default if '_' in str(zone) else float(_DECIMAL_COMMA.sub(r'\1.\2', str(zone).strip()))

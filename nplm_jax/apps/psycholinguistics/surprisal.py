@@ -74,7 +74,7 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Writes the table and draws the figure."""
-    check_models(flags.runs)  # before waiting for stdin
+    check_models(flags.runs)  # report errors before waiting for stdin
     output = tables.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     if flags.long:
@@ -112,7 +112,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
-    """Returns the stimuli and, for stdin, a note on how the text is divided into items."""
+    """Returns the stimuli and a note on how stdin was divided into items. For a table, the note is ''."""
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
         return stimuli.read(flags.table, names, flags.sentence, sentence_flag='--sentence='), ''

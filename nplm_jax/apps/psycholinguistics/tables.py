@@ -16,7 +16,7 @@ from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 Columns = Mapping[str, Sequence[Any]]
-Locate = Callable[[int], str]  # a function from a row index to its location in error messages
+Locate = Callable[[int], str]  # converts a row index to its location in error messages
 
 WRITTEN = ('.tsv', '.csv', '.parquet')
 READ = (*WRITTEN, '.jsonl')
@@ -33,7 +33,7 @@ def find_output(output: str) -> pathlib.Path | None:
     """
     path = _find('--output', output, WRITTEN) if output else None
     if path and path.suffix.lower() == '.parquet':
-        import_pyarrow(str(path))  # before the models are measured
+        import_pyarrow(str(path))  # report a missing package before the models are measured
     return path
 
 
@@ -51,12 +51,12 @@ def check_new(columns: Columns, added: Iterable[str]) -> None:
 
 
 def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
-    """Raises BadInput if a table lacks a column; the message lists its columns and suggests the nearest name.
+    """Raises BadInput if a table lacks a column. The message lists its columns and suggests the nearest name.
 
     Args:
         columns: The columns of the table.
         name: The name of the table in the message.
-        key: The key of the error, which is the role of the column or its flag.
+        key: The key of the error: the role of the column, or the flag that names it.
         column: The name of the column.
         advice: The text at the end of the message.
     """
@@ -77,7 +77,7 @@ def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Locate, str]:
     commas or semicolons and remain text. A JSON Lines file has one object per row.
 
     Args:
-        table: The file, the value of --table.
+        table: The path of the file, as given by --table.
 
     Returns:
         The columns, a function from a row index to its location in error messages, and the path as a string.
@@ -107,7 +107,7 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
         if line.strip():
             try:
                 objects[number] = json.loads(line)
-                json.dumps(objects[number], ensure_ascii=False).encode()  # an unpaired surrogate is a ValueError
+                json.dumps(objects[number], ensure_ascii=False).encode()  # raises ValueError for an unpaired surrogate
             except (ValueError, RecursionError) as error:
                 raise BadInput(f'{path}:{number}', f'is not valid JSON ({first_line(error)})') from None
             if not isinstance(objects[number], dict):
@@ -117,9 +117,9 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
 
 
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
-    """Returns the header of a TSV or CSV file, and the cells of each line by line number; skips blank lines.
+    """Returns the header of a TSV or CSV file, and the cells of each line by line number. Skips blank lines.
 
-    In TSV files, only quotation marks that enclose a whole cell are special.
+    In TSV files, quotation marks have a special meaning only if they enclose a whole cell.
     """
     text = ''.join(line for _, line in read_lines(path))
     separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
@@ -157,7 +157,7 @@ def _unquote(cell: str) -> str:
 
 
 def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
-    """Returns the names and the columns of a Parquet file; dictionary-encoded columns are decoded."""
+    """Returns the names and the columns of a Parquet file. Dictionary-encoded columns are decoded."""
     pyarrow = import_pyarrow(str(path))
     try:
         with open_regular(str(path), path) as file:
@@ -177,8 +177,8 @@ def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str
     Args:
         columns: The columns, of equal length.
         separator: The separator of cells.
-        own_columns: The user's columns. Their floats keep all digits; floats in other columns have 9 significant
-            digits.
+        own_columns: The user's columns. Their floats keep all digits. Floats in other columns are written with 9
+            significant digits.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator='\n')
@@ -222,7 +222,7 @@ def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = (
 
 
 def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
-    """Converts a column for Parquet; columns with mixed or unsupported types become text."""
+    """Converts a column for Parquet. A column with mixed or unsupported types becomes text."""
     try:
         array = pyarrow.array(column, from_pandas=True)
         pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())

@@ -1,6 +1,7 @@
 """Tokenizes stimuli, and corrects the probabilities of words that consist of subwords.
 
-Tokens of lossless tokenizers do not mark the end of a word, so the probabilities of words need a correction.
+The tokens of a lossless tokenizer do not mark the end of a word. The probability of a word therefore needs a
+correction, which `correct` computes.
 
 Dims: T tokens in all items, W words, G groups of tokens.
 """
@@ -27,11 +28,12 @@ class TokenTable(NamedTuple):
         tokens_T: The tokens.
         ids_T: The token ids, int32.
         words_T: The row of the word to which each token belongs.
-        is_head_T: Whether each token belongs to the word without its punctuation; True for all tokens of a word that is
-            only punctuation.
+        is_head_T: Whether each token belongs to the word without its punctuation. True for all tokens of a word that
+            consists only of punctuation.
         counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
         lines: The slice of tokens that belongs to each item.
-        joins_before_W: Whether each word follows the previous word without a space, in scripts without spaces.
+        joins_before_W: Whether each word follows the previous word without a space. True only in scripts without
+            spaces.
         joins_after_W: Whether each word precedes the next word without a space.
     """
 
@@ -59,7 +61,7 @@ class TokenTable(NamedTuple):
             tokenizer: The tokenizer of the models.
             vocabulary: The vocabulary of the models.
             stimuli: The words.
-            punctuation: `attached` to count all tokens of a word, `word` to exclude its punctuation.
+            punctuation: `attached` to count all tokens of a word, or `word` to exclude its punctuation.
             before: The text before each item on the same line. A space separates it from the first word, except in
                 scripts without spaces.
 
@@ -68,7 +70,7 @@ class TokenTable(NamedTuple):
         """
         strings = list(stimuli.words)
         joins_before, joins_after = [False] * len(strings), [False] * len(strings)
-        if tokenizer.is_lossless:  # the tokens of a word include the preceding space
+        if tokenizer.is_lossless:  # here, the tokens of a word include the preceding space
             joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli.words_by_item, before)
             bare = {row for row, joins in enumerate(joins_before) if joins}
             bare |= set() if before else {rows.start for rows in stimuli.items}
@@ -91,7 +93,7 @@ class TokenTable(NamedTuple):
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    """Returns the mask of a word's tokens that are not punctuation; all True if the word is only punctuation.
+    """Returns the mask of a word's tokens that are not punctuation. If all of them are punctuation, all are True.
 
     For a lossless tokenizer, the mask is contiguous: it includes punctuation and whitespace between the other tokens,
     and the whitespace before them.
@@ -109,7 +111,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
-        punctuation: `attached` if only whitespace ends a word; `word` if punctuation also ends a word.
+        punctuation: `attached` if only whitespace ends a word, or `word` if punctuation also ends a word.
 
     Returns:
         Four arrays of ids: the tokens that begin with whitespace, and all other tokens; the tokens that end the
@@ -127,7 +129,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 def correct(
     lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
 ) -> np.ndarray:
-    """Returns log P(word) minus log P(tokens) of each word, float64, W, nats.
+    """Returns log P(word) minus log P(tokens) of each word, in nats, float64, W.
 
     Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
     end of the word itself. Let B be the event that the next token begins with whitespace. Then

@@ -16,11 +16,11 @@ Flag: TypeAlias = flags.FlagHolder[Any]
 _EXCLUDED: list[tuple[Flag, tuple[Flag, ...]]] = [
     (asked.SEARCH, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES)),
     (MINUTES, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.LAUNCHER)),
-    (asked.SWEEP, (asked.GRID, asked.CONFIGS, DISTRIBUTED)),  # --grid includes KEY=VALUE words
+    (asked.SWEEP, (asked.GRID, asked.CONFIGS, DISTRIBUTED)),  # a grid may also be given by KEY=VALUE arguments
     (asked.CONFIGS, (asked.GRID, DISTRIBUTED)),
     (asked.GRID, (DISTRIBUTED,)),
     (asked.VECTORIZE, (asked.LAUNCHER,)),
-    (asked.LAUNCHER, (DISTRIBUTED,)),  # --processes=N starts all processes
+    (asked.LAUNCHER, (DISTRIBUTED,)),  # a launcher starts all processes itself
 ]
 
 

@@ -16,7 +16,7 @@ from nplm_jax.utils.errors import Resumable, require
 
 
 def run(launch: Launch) -> None:
-    """Runs the points of a sweep, the trials of a search, or a single run as a job, and prints the resulting table.
+    """Runs the points of a sweep, the trials of a search, or a single run as a job. Prints the resulting table.
 
     Raises:
         BadInput: A point, the search space or the folder is invalid.
@@ -24,7 +24,7 @@ def run(launch: Launch) -> None:
     """
     points, impossible = find_points(launch)
     for point in points if asked.is_sweep() else []:
-        workdir.check_path(launch.folder / point.name)  # before training starts
+        workdir.check_path(launch.folder / point.name)  # check all paths before training starts
     for name, reason in impossible.items():
         print(f'{name}: the point is skipped, because it is impossible ({reason})', file=sys.stderr, flush=True)
     if PRINT_CONFIG.value:
@@ -55,7 +55,7 @@ def find_points(launch: Launch) -> Points:
 
 
 def run_search(launch: Launch) -> str:
-    """Runs the requested search in this process or as jobs, and returns its table.
+    """Runs the requested search in this process or as jobs. Returns the table of trials.
 
     Raises:
         BadInput: A package is not installed, the config file has no valid search space, or the folder or the database
@@ -111,6 +111,6 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
     failed = launchers.run(
         [*jobs], asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
     )
-    for job, point in jobs.items():  # SLURM's queue may have contained jobs of another config
+    for job, point in jobs.items():  # jobs of another config may have been in SLURM's queue
         workdir.ensure_folder(job.folder, point.settings)
     return failed

@@ -19,11 +19,11 @@ from nplm_jax.executors.processes import free_port
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean
 
-# Options of sbatch, and `setup`, shell code that runs before the command.
+# Options of sbatch, and `setup`, which is shell code to run before the command.
 _INTEGERS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
 _STRINGS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
 _DEFAULTS = {'time': 1440, 'nodes': 1, 'signal_delay_s': 90}  # time in minutes
-_DEVICES = 'CUDA_VISIBLE_DEVICES'  # cleared by submitit for jobs on this machine
+_DEVICES = 'CUDA_VISIBLE_DEVICES'  # submitit clears this variable for jobs on this machine
 _UNLIMITED = 10**6  # time limit of jobs on this machine (minutes), and maximum number of timeouts of a SLURM job
 
 
@@ -42,19 +42,19 @@ class Job(NamedTuple):
 
 
 class _Process:
-    """A process of a job. submitit calls this object in the job, and its `checkpoint` shortly before the time limit."""
+    """A process of a job. submitit calls this object in the job, and `checkpoint` shortly before the time limit."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
 
     def __call__(self) -> None:
-        """Runs the command. A failed process leaves no submitit result, because SLURM may restart the job."""
+        """Runs the command. If it fails, no result is written for submitit, because SLURM may restart the job."""
         import submitit
 
         job = submitit.JobEnvironment()
         is_local = job.cluster == 'local'
         number = [f'--process_id={job.global_rank}'] * (is_local and job.num_tasks > 1)
-        # SLURM signals every process of a job, but only this one handles SIGUSR2, which precedes the time limit.
+        # SLURM sends SIGUSR2 to every process of a job before the time limit. Only this process handles the signal.
         ignore = functools.partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
         self._run = subprocess.Popen([*self._words, *number], preexec_fn=ignore)
         if is_local:
@@ -63,7 +63,7 @@ class _Process:
             sys.exit(code)
 
     def checkpoint(self) -> Any:
-        """Makes the run save its state, and returns the submission that continues the run."""
+        """Makes the run save its state. Returns the submission that continues the run."""
         import submitit
 
         self._run.terminate()
@@ -72,7 +72,10 @@ class _Process:
 
 
 def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
-    """Parses options such as `['partition=gpu', 'time=60']` (minutes); raises BadInput if an option is invalid."""
+    """Parses options such as `['partition=gpu', 'time=60']`. Raises BadInput if an option is invalid.
+
+    The time is in minutes.
+    """
     options: dict[str, Any] = {}
     for text in texts:
         key, _, value = text.partition('=')
@@ -104,8 +107,9 @@ def run(
         logs: A folder that contains only the output of the jobs and the files of submitit.
         finished: A function that returns whether the run in a folder has a result.
         options: The options of SLURM jobs.
-        processes: The number of processes in each job. Together, they train one model.
-        max_running: The maximum number of concurrent jobs; None for no limit on SLURM and for 1 on this machine.
+        processes: The number of processes in each job. The processes of a job train one model together.
+        max_running: The maximum number of concurrent jobs. None means no limit on SLURM, and one job at a time on this
+            machine.
 
     Returns:
         The names of the jobs that ended without a result.
@@ -116,7 +120,7 @@ def run(
     is_local = launcher == 'local'
     executor = _executor(launcher, logs, options, processes)
     queue = {} if is_local else _read_queue()
-    if queue is None:  # the queue may contain jobs from an earlier command
+    if queue is None:  # without the queue, jobs from an earlier command might be submitted again
         problem = 'squeue does not respond, so jobs might be submitted twice; try again later'
         raise BadInput('--launcher', problem, value=launcher)
     max_running = max_running or (1 if is_local else len(jobs))
@@ -152,7 +156,7 @@ def run(
 
 
 def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> Any:
-    """Returns a submitit executor; raises BadInput if submitit or SLURM is missing."""
+    """Returns a submitit executor. Raises BadInput if submitit or SLURM is missing."""
     try:
         import submitit
     except ImportError:
@@ -180,7 +184,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
 
 
 def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str | None) -> Any:
-    """Submits a job unless it already has an id, and returns the submitit job. Raises BadInput if SLURM rejects it."""
+    """Submits a job unless it already has an id. Returns the submitit job. Raises BadInput if SLURM rejects the job."""
     import cloudpickle
     import submitit
 
@@ -194,7 +198,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
         words = ['env', *shown, *words, *group]
     executor.update_parameters(name=job.name, slurm_comment=str(job.folder.absolute()))
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job's Python may not find this package
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by jobs, so Ctrl-C stops only the wait
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # jobs inherit this, so Ctrl-C stops only the waiting
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints SLURM's messages
             return executor.submit(_Process(words))
@@ -213,7 +217,7 @@ def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
 
 
 def _read_queue() -> dict[str, str] | None:
-    """Returns the ids of the user's pending, running and ending jobs by folder; None if SLURM does not respond."""
+    """Returns the ids of the user's pending, running and ending jobs by folder, or None if SLURM does not respond."""
     squeue = subprocess.run(['squeue', '--me', '--noheader', '--format=%i %k'], capture_output=True, text=True)
     if squeue.returncode:
         return None

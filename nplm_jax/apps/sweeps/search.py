@@ -1,4 +1,4 @@
-"""Searches for hyperparameters with Optuna. Each trial is a run in its own folder, and a database records them."""
+"""Searches for hyperparameters with Optuna. Each trial is a run in its own folder. A database records the trials."""
 
 import contextlib
 import dataclasses
@@ -33,19 +33,22 @@ _DEPENDENT = 'train.', 'optimizer.'  # keys whose allowed values depend on other
 
 
 class _Lost(BaseException):
-    """An exception raised if another process has taken over the trial; Optuna does not record a BaseException."""
+    """An exception raised if another process has taken over the trial.
+
+    It is a BaseException, because Optuna would record an Exception as a failure of the trial.
+    """
 
 
 @dataclasses.dataclass
 class Report:
-    """Callback that reports each validation of a run to the run's trial and decides whether to prune the trial.
+    """A callback that reports each validation of a run to the run's trial, and decides whether to prune the trial.
 
-    Trials are compared after the same number of validations, because update counts are not comparable between batch
-    sizes.
+    Trials are compared after equal numbers of validations, because update counts of different batch sizes are not
+    comparable.
 
     Attributes:
         trial: The trial.
-        known: The values that an earlier process reported for the trial.
+        known: The validation perplexities that an earlier process reported for the trial.
     """
 
     trial: optuna.Trial
@@ -70,9 +73,9 @@ class Search:
         space: The search space.
         folder: The folder of the search, with a subfolder for each trial.
         url: The URL of the database.
-        num_trials: The number of complete or pruned trials after which no new trial starts.
+        num_trials: The number of complete and pruned trials after which no new trial is started.
         words: The command line of the config: launch.py, --config and the keys set by flags.
-        worker: The index of this process among the processes of the search; None if unknown.
+        worker: The index of this process among the processes of the search. None if the index is unknown.
     """
 
     space: search_space.Space
@@ -83,7 +86,7 @@ class Search:
     worker: int | None = None
 
     def run(self) -> str:
-        """Runs the missing trials one after another, and returns the table of `search_report.write`.
+        """Runs the missing trials one after another. Returns the table of `search_report.write`.
 
         Raises:
             BadInput: The database cannot be used or contains another study, the folder contains trials of another
@@ -106,13 +109,13 @@ class Search:
     def run_jobs(
         self, num_workers: int, launcher: str, options: Mapping[str, Any], worker_flags: Sequence[str] = ()
     ) -> str:
-        """Runs the missing trials in several processes, and returns the table of `search_report.write`.
+        """Runs the missing trials in several processes. Returns the table of `search_report.write`.
 
         Args:
             num_workers: The number of processes.
             launcher: 'slurm', or 'local' for processes on this machine.
             options: The options of SLURM jobs.
-            worker_flags: Additional flags of the processes.
+            worker_flags: Additional command-line flags of the processes.
 
         Raises:
             BadInput: See `run`. Several processes cannot share a SQLite file.
@@ -150,7 +153,7 @@ class Search:
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        # With a constant liar, the sampler avoids points that other processes are training.
+        # With constant_liar=True, the sampler avoids points near those that other processes are training.
         study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
@@ -167,11 +170,10 @@ class Search:
     def _finish(self, study: optuna.Study) -> None:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
-        if num_finished(study) < self.num_trials:  # a missing text ends the search rather than every trial
+        if num_finished(study) < self.num_trials:  # a missing text ends the search, not each trial
             settings, values = self.space.settings, config_lib.to_flat(self.space.settings)
             digests = run_inputs.model_digests(settings) | run_inputs.text_digest(corpus.data)
-            former = study.user_attrs.get('text', {})  # of a study that recorded no other inputs
-            recorded = digests | study.user_attrs.get('inputs', former)
+            recorded = digests | study.user_attrs.get('inputs', {})
             for key in (key for key, digest in digests.items() if recorded[key] != digest):
                 version = 'a different text' if key == run_inputs.TEXT else f'another version of {key}={values[key]}'
                 run_inputs.refuse_changes(self.folder, f'the study was started with {version}')
@@ -206,7 +208,7 @@ class Search:
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
-        """Implements `_objective`; raises UpdateFinishedTrialError instead of _Lost."""
+        """Implements `_objective`, but raises UpdateFinishedTrialError instead of _Lost."""
         point = None
         try:
             point = self.space.point(trial)
@@ -221,7 +223,7 @@ class Search:
                 and error.key not in point.overrides
                 and not error.key.startswith(_DEPENDENT)
             ):
-                raise  # unrelated to the point, so another attempt may succeed
+                raise  # the error does not depend on the point, so another attempt may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
             advice = f'; to complete its training, run: {command}' if verdict == 'pruned' else ''
@@ -238,7 +240,7 @@ class Search:
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run`, and waits while a suspended process that has lost the trial still locks the folder."""
+    """Calls `experiment.run`. Waits while a suspended process that has lost the trial still locks the folder."""
     while True:
         try:
             return experiment.run(settings, folder, *rest)
@@ -248,7 +250,7 @@ def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]
 
 
 def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> None:
-    """Requeues a trial that its process has abandoned; see `search_storage.retry`."""
+    """Requeues a trial that its process has abandoned. See `search_storage.retry`."""
     if study.get_trials(deepcopy=False)[number].state == TrialState.RUNNING:
         study.tell(number, state=TrialState.FAIL)
     trial = study.get_trials()[number]
@@ -257,5 +259,5 @@ def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> No
 
 
 def num_finished(study: optuna.Study) -> int:
-    """Returns the number of complete or pruned trials."""
+    """Returns the number of complete and pruned trials."""
     return len(study.get_trials(deepcopy=False, states=_FINISHED))

@@ -1,4 +1,4 @@
-"""Reports the results of a search: a table of trials, figures and the command line of the best trial."""
+"""Reports the results of a search in a table of trials and figures, with the command line of the best trial."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from nplm_jax.utils.io import write_atomically
 
 
 def trial_name(trial: FrozenTrial) -> str:
-    """Returns the name of a trial's folder; a retried trial uses the folder of the original trial."""
+    """Returns the name of a trial's folder. A retried trial uses the folder of the original trial."""
     return f'trial-{trial.system_attrs.get("failed_trial", trial.number):04}'
 
 
@@ -53,7 +53,7 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         return '\n'.join(lines)
     if len(complete) > 1:
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # warnings about too few trials
+            warnings.simplefilter('ignore')  # hide warnings about too few trials
             importances = optuna.importance.get_param_importances(study)
         values = [(trial.params, trial.value) for trial in complete]
         figure = figures.draw_importances(importances, folder / 'importance.png')

@@ -1,4 +1,4 @@
-"""Defines hyperparameter search spaces, from `search(trial)` in a config file, and the identity of a search."""
+"""Loads the hyperparameter search space that `search(trial)` in a config file defines, and identifies searches."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ class Space:
             with warnings.catch_warnings():
                 warnings.filterwarnings('ignore', 'Choices for a categorical', UserWarning)  # rejected below
                 point = self.search(trial)
-        except optuna.exceptions.OptunaError:  # pruned, or the database failed
+        except optuna.exceptions.OptunaError:  # the trial is pruned, or the database failed
             raise
         except Exception as error:  # noqa: BLE001 (a search space is Python and may raise anything)
             raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
@@ -60,7 +60,7 @@ class Space:
         problem = f'sets {", ".join(chosen)}, but a search can only vary keys of one config'
         require(not chosen, '--search', ..., f'search() of {self.path} {problem}')
         settings = sweep_points.apply(self.config, point, '--search').settings
-        name = self.settings.name  # also the name of the study
+        name = self.settings.name  # the name of the study as well
         return sweep_points.Point(name, config_lib.replace(settings, {'name': name}), dict(point))
 
     @functools.cached_property

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
-ENVIRONMENT = 'NPLM_STORAGE'  # environment variable with the URL; --storage takes precedence
-HEARTBEAT = 60  # seconds between heartbeats; a trial is retried if its process sends none for twice this time
+ENVIRONMENT = 'NPLM_STORAGE'  # environment variable with the URL, used without --storage
+HEARTBEAT = 60  # seconds between heartbeats; after twice this time without one, a trial is retried
 MAX_RETRIES = 3  # maximum number of retries of a trial
 _TIMEOUT = 10  # connection timeout (seconds)
 _PLAIN = re.compile(r'[^\s=?#@;]*')
@@ -22,7 +22,7 @@ _ALLOWED = 'must have the form postgresql+psycopg://USER@HOST/DATABASE'
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
-    """Returns the URL of a search: --storage, $NPLM_STORAGE or, by default, a SQLite file in its folder.
+    """Returns the URL of the database of a search: --storage, $NPLM_STORAGE, or a SQLite file in the search's folder.
 
     `postgresql://` is interpreted as `postgresql+psycopg://`.
 
@@ -76,7 +76,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
     with warnings.catch_warnings():
-        # Optuna has had heartbeats since 2021 but still marks them as experimental.
+        # Optuna has had heartbeats since 2021, but still warns that they are experimental.
         warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
         connect = functools.partial(
             optuna.storages.RDBStorage,
@@ -113,5 +113,5 @@ def _show(url: sa.URL) -> str:
 
 
 def retry(study: optuna.Study, trial: optuna.trial.FrozenTrial, limit: int | None = None) -> None:
-    """Requeues a trial at most `limit` times; the new trial continues in the folder of the original trial."""
+    """Requeues a trial, at most `limit` times. The new trial continues in the folder of the original trial."""
     optuna.storages.RetryHeartbeatStaleTrialCallback(limit, inherit_intermediate_values=True)(study, trial)

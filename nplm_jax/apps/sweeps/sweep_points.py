@@ -1,4 +1,4 @@
-"""Creates the points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
+"""Creates the points of a sweep from `sweep()` or a grid. A point is a config with changed keys."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ class Point(NamedTuple):
         name: The name of the run and of its folder.
         settings: The settings of the run.
         overrides: The values that differ from those in the config of the sweep, by flattened key.
-        file: The value of --config for this point; '' if it is the same as for the sweep.
+        file: The value of --config for this point. '' if it is the same as for the sweep.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
     Attributes:
         possible: The valid points.
-        impossible: The reason why each invalid point is invalid, by point name.
+        impossible: The reason why each invalid point cannot be trained, by point name.
     """
 
     possible: list[Point]
@@ -50,11 +50,11 @@ class Points(NamedTuple):
 
 
 def load_points(path: str, config: Config) -> Points:
-    """Applies the points that `sweep()` in a config file yields to `config`, and returns the checked points.
+    """Applies the points that `sweep()` in a config file yields to a config, and checks the resulting points.
 
     Args:
-        path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
-            `{'model.h': 50, 'seed': 2}`; the key `name` sets the point's name.
+        path: A config file. For each point, its `sweep()` yields a dictionary of flattened keys, such as
+            `{'model.h': 50, 'seed': 2}`. The key `name` sets the name of the point.
         config: The config that the points change.
 
     Raises:
@@ -96,10 +96,10 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
 
 
 def grid_points(axes: Sequence[str], config: Config, typed: Collection[str] = ()) -> Points:
-    """Applies each combination of values to `config`, and returns the checked points.
+    """Applies each combination of values to a config, and checks the resulting points.
 
     Args:
-        axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
+        axes: The values of --grid. Each consists of a flattened key and its values, such as `model.m=10,30`.
         config: The config that the points change.
         typed: The keys that flags set.
 
@@ -124,7 +124,7 @@ def grid_points(axes: Sequence[str], config: Config, typed: Collection[str] = ()
 
 
 def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str) -> Points:
-    """Applies each point to a config; raises BadInput if a key is unknown or no point is possible.
+    """Applies each point to a config. Raises BadInput if a key is unknown or no point is possible.
 
     Args:
         all_overrides: The keys that each point changes.
@@ -136,7 +136,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     for overrides in all_overrides:
         has_keys = isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)
         require(has_keys, flag, ..., f'{overrides!r}: a point must be a dictionary from config keys to values')
-        if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
+        if not overrides.keys() & set(CHOOSERS):  # keys that select components change the set of keys
             for key in overrides:
                 require_key(config, key, flag, key)
     defaults = unique_names(all_overrides)
@@ -182,7 +182,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
         flag: The flag that selects the point, for messages.
 
     Raises:
-        BadInput: A key or the whole point is invalid; the message names the flag, the point and the key.
+        BadInput: A key or the whole point is invalid. The message names the flag, the point and the key.
     """
     return _apply_all([overrides], config, flag, 'the point').possible[0]
 
@@ -194,10 +194,10 @@ def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: P
         file: The sweep's value of --config.
         overrides: The keys set by the sweep's flags.
         config: The config of the sweep.
-        point: The point. Changed components become words of --config, because no flag selects components.
+        point: The point. Changed components are named after the colon in --config, because no flag selects components.
 
     Raises:
-        BadInput: The config file rejects these words.
+        BadInput: The config file rejects the names of these components.
     """
     former, values, changes = flatten(config), config_lib.to_flat(point.settings), {**overrides, **point.overrides}
     chosen = {kind: str(name) for kind, name in changes.items() if kind in KINDS or (kind == CORPUS and is_path(name))}

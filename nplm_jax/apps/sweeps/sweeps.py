@@ -27,7 +27,7 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks, before any point runs, the points that an earlier command started.
+    """Checks the points that an earlier command started. Call this function before running any point.
 
     Args:
         points: The points of the sweep.
@@ -53,7 +53,7 @@ def run(
     vectorize: bool = False,
     failures: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Runs the points one after another, each in its own folder, and skips finished points.
+    """Runs the points one after another, each in its own folder. Skips finished points.
 
     If a point diverges or has too little text, it is marked in the table and the sweep continues.
 
@@ -61,11 +61,12 @@ def run(
         points: The points of the sweep.
         folder: The folder of the sweep.
         command: The command line, which is recorded in the results.
-        vectorize: Whether to train compatible points together, with the same results; see `together.group_compatible`.
-        failures: The state of each additional point that cannot run, by name; see `write_table`.
+        vectorize: Whether to train compatible points together. The results are the same. See
+            `together.group_compatible`.
+        failures: The state of each additional point that cannot run, by name. See `write_table`.
 
     Returns:
-        The table of all points; see `write_table`.
+        The table of all points. See `write_table`.
 
     Raises:
         Exception: Any other error from `experiment.run`.
@@ -81,7 +82,7 @@ def run(
         for point, outcome in zip(group, outcomes):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)
-                if not isinstance(outcome, workdir.FolderInUse):  # otherwise, another process trains the point
+                if not isinstance(outcome, workdir.FolderInUse):  # if it is, another process trains the point
                     failures[point.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
     return write_table(points, folder, failures)
 
@@ -107,7 +108,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # name and text digest of the first point
     evaluated: set[str] = set()  # `Run.text` of all points
-    precisions: set[str] = set()  # precisions used by all networks
+    precisions: set[str] = set()  # the precisions with which the networks were trained
     records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
     for point in points:
@@ -120,7 +121,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
             if text != expected:
                 run_inputs.refuse_changes(folder, f'{point.name} was started on a different text than {first}')
             evaluated.add(catalog.read_run(folder / point.name).text)
-            if used := sorted({*results.get('precision', {}).values()}):  # empty unless the point is a network
+            if used := sorted({*results.get('precision', {}).values()}):  # empty for a count-based model
                 precisions.add(', '.join(used))
             record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
             record |= {'seconds': float(results['seconds']), 'state': _FINISHED}

@@ -1,4 +1,4 @@
-"""Vectorized training, which uses a single compiled program for runs whose parameters have the same shapes."""
+"""Trains several runs in a single compiled program, if their parameters have the same shapes."""
 
 import contextlib
 import signal
@@ -27,8 +27,8 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         all_settings: The settings of each run.
 
     Returns:
-        Groups of indices into `all_settings`, ordered by their first index. Each run on several devices and each
-        count-based model forms a group of its own.
+        The groups, each a list of indices into `all_settings`, ordered by their first index. A run on several devices
+        and a count-based model each form a separate group.
     """
     members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):

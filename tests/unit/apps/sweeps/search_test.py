@@ -196,12 +196,8 @@ def test_a_study_is_not_continued_with_another_text_file_or_plugin(study, monkey
     searching, made = search.Search(space, study.parent, 'sqlite://', 1, ()), optuna.create_study()
     text = run_inputs.text_digest(SharedCorpus(space.settings).data)
     monkeypatch.setattr(run_inputs, 'model_digests', lambda settings: {'model.family': 'now'})
-    for name, recorded in (
-        ('text', {'text': 'another'}),  # the only inputs of an earlier version
-        ('inputs', {**text, 'model.family': 'then'}),
-        ('inputs', {'text': 'another', 'model.family': 'now'}),
-    ):
-        made.set_user_attr(name, recorded)
+    for recorded in ({**text, 'model.family': 'then'}, {'text': 'another', 'model.family': 'now'}):
+        made.set_user_attr('inputs', recorded)
         with refuses('--workdir'):
             searching._finish(made)
     assert not made.trials
