@@ -25,7 +25,7 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
     Args:
         settings: The settings of a run of any model family.
         data: The corpus.
-        folder: The folder for the temporary file of a large stream; None for the system's temporary folder.
+        folder: The folder for the temporary file of a large stream. None selects the system's temporary folder.
 
     Raises:
         BadInput: The run reads lines, but `<p>` is not in the vocabulary.
@@ -42,8 +42,8 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
 
     Args:
         settings: The settings of a count-based model.
-        data: The corpus; `read` converts it to the form that the run requires.
-        folder: The folder of the run; see `Estimator.fit`.
+        data: The corpus, in the form that the run requires. See `read`.
+        folder: The folder of the run. See `Estimator.fit`.
 
     Raises:
         BadInput: A setting is incompatible with the corpus.

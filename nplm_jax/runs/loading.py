@@ -214,7 +214,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
 
 def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Loads the corpus described by `corpus.*` as a stream; see `load_dataset`."""
+    """Loads the corpus described by `corpus.*` as a stream. See `load_dataset`."""
     corpus = corpora.load(settings.corpus, tokenizer)
     return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
 

@@ -66,7 +66,7 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 
 
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
-    """Returns the SHA-256 digests of the modules of plug-ins, by config key; see `plugins.digest`.
+    """Returns the SHA-256 digests of the modules of plug-ins, by config key. See `plugins.digest`.
 
     Modules of installed packages are skipped. Users may upgrade these packages during a run, just as they may upgrade
     JAX.

@@ -89,7 +89,7 @@ class Budget:
         config: The config, with the typed keys.
         typed: The keys that the user typed.
         seconds: The training time.
-        network: See `load_network`.
+        network: The function `network` of the config file, from `time_budget.load_network`.
         data: The text.
         folder: The folder of the run.
         timings: The timing of each width.

@@ -146,7 +146,7 @@ def explain(
         words: The text.
         position: The position of the word in the text, counted from 0.
         k: The number of expected words in each explanation.
-        weights_M: The mixture's weights; see `summarize`.
+        weights_M: The mixture's weights. See `summarize`.
     """
     ids = tuple(models.encode_prompt(words).tolist())
     place = len(ids) - len(words) + position
@@ -178,7 +178,7 @@ def continue_text(
         samples: The number of continuations.
         choice: The options for sampling the next word.
         seed: The random seed for sampling.
-        weights_M: The mixture's weights; see `summarize`.
+        weights_M: The mixture's weights. See `summarize`.
     """
     model = models.with_mixture()[index][1]
     if index == 0 and len(models.models) > 1 and weights_M is not None:  # a run may itself be a mixture
