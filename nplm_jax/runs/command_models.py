@@ -66,7 +66,7 @@ class LoadedModels:
         return [*mixtures, *zip(self.names, self.models)]
 
     def by_name(self) -> dict[str, LoadedModel]:
-        """Returns the models by the names of their runs, each with its settings and the vocabulary."""
+        """Returns the model, the settings and the vocabulary of each run, by the name of the run."""
         rows = zip(self.names, self.settings, self.models)
         return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
@@ -112,7 +112,7 @@ class LoadedModels:
         """Returns the tokens of a user's text.
 
         Args:
-            text: The text, which `unspaced_scripts.join` may join.
+            text: The text. The spaces between Chinese, Japanese or Thai words may be removed; see `unspaced_scripts`.
             kind: How to split text into words: `words`, `whitespace`, or '' as for the corpus. See `words.reading`.
             keep_marks: Whether to keep boundary tokens that are written in the text. See `cutting.tokenize`.
         """

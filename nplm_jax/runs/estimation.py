@@ -12,7 +12,10 @@ from nplm_jax.utils.errors import require
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
-    """Returns whether a run reads its corpus line by line. Decides this for `corpus.context=auto`."""
+    """Returns whether a run reads its corpus line by line.
+
+    If `corpus.context=auto`, this depends on the corpus and on the model.
+    """
     context = settings.corpus.context
     if context != 'auto':
         return context == 'line'

@@ -158,7 +158,7 @@ def load_network(
 
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:
-    """Reads the parameters of a packed model. Raises BadInput unless they have the shapes and dtypes of `example`."""
+    """Reads the parameters of a packed model. Raises BadInput unless the shapes and dtypes equal those of `example`."""
     from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (importing flax takes half a second)
 
     arrays, expected = archives.read(path)[0], flatten_dict(dict(example), sep='.')

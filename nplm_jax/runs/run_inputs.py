@@ -147,8 +147,8 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     Args:
         folder: The folder of the run.
         settings: The settings that name the inputs.
-        digests: The digests of the inputs to compare, by key. The digest '' stands for a missing file, which is not
-            compared, because the folder of the run contains a copy.
+        digests: The digests of the inputs to compare, by key. The digest '' stands for a missing file. Such a file is
+            not compared, because the folder of the run contains a copy.
 
     Raises:
         BadInput: The record is damaged.

@@ -58,7 +58,7 @@ class Choice:
     Attributes:
         minutes: The requested training time, in minutes.
         keys: The chosen values by flattened key. Keys that the user typed are excluded.
-        reasons: The lines to print, which report the measurements and explain the choice.
+        reasons: The lines of text that report the measurements and explain the choice.
     """
 
     minutes: float

@@ -37,7 +37,7 @@ _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and 
 
 
 class Timing(NamedTuple):
-    """The speed of a network on this machine, in seconds.
+    """The timings of a network on this machine, in seconds.
 
     Attributes:
         update: The time of an update.

@@ -71,12 +71,12 @@ class Prediction(NamedTuple):
 
     @property
     def perplexities_T(self) -> np.ndarray:
-        """The perplexity of the text up to each word. Infinite from a word with probability 0 on."""
+        """The perplexity of the text up to each word. It is infinite from a word with probability 0 on."""
         return 2 ** (np.cumsum(self.bits_T) / np.arange(1, len(self.bits_T) + 1))
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the text. Infinite if a word has probability 0, and NaN if there are no words."""
+        """The perplexity of the text. It is infinite if a word has probability 0, and NaN if there are no words."""
         return float(self.perplexities_T[-1]) if len(self.bits_T) else float('nan')
 
 
@@ -86,7 +86,7 @@ class Explanation(NamedTuple):
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: The number of words that are at least as likely as the word, including itself. 1 for the most likely word.
+        rank: The number of words that are at least as likely as the word, including the word itself.
         expected: The most likely words with their probabilities.
     """
 
