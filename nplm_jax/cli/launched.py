@@ -47,7 +47,7 @@ class Launch:
         config: The config.
         file: The value of --config.
         overrides: The values set by --config.KEY=VALUE flags, by flattened key.
-        command: The command line, for the results and the message on how to resume.
+        command: The command line to record in the results and to show in the message on how to resume.
         program: The Python arguments that start the processes of a job.
     """
 
@@ -72,7 +72,7 @@ def set_up(command: str, program: Sequence[str]) -> Launch:
     """Sets up this process as its flags require, and returns the values of the flags.
 
     Args:
-        command: The command line, for the message on how to resume.
+        command: The command line to show in the message on how to resume.
         program: The Python arguments that start the processes of a job.
     """
     raise_on_sigterm()  # after the imports, in which an exception may be converted to an ImportError
@@ -93,7 +93,7 @@ def run(command: str, program: Sequence[str]) -> None:
     """Executes a single run, or the extension that the flags request.
 
     Args:
-        command: The command line, for the results and the message on how to resume.
+        command: The command line to record in the results and to show in the message on how to resume.
         program: The Python arguments that start the processes of a job.
     """
     launch = set_up(command, program)

@@ -141,7 +141,7 @@ class Parser(argparse.ArgumentParser):
         self.add_overwrite('figure')
 
     def add_scheduler(self) -> None:
-        """Adds --scheduler; see `scheduler.use`."""
+        """Adds --scheduler. See `scheduler.use`."""
         what = 'address of a Dask scheduler whose workers score texts of more than 65,536 words; default: this machine'
         self.add_argument('--scheduler', default='', metavar='tcp://HOST:PORT', help=what)
 

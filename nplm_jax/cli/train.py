@@ -60,7 +60,7 @@ def start(typed: Sequence[str], flags: Sequence[str]) -> None:
     """Runs launch.py in this process with the given flags.
 
     Args:
-        typed: The nplm command and its arguments, for the results and the message on how to resume.
+        typed: The nplm command and its arguments, which are recorded and shown in the message on how to resume.
         flags: The flags and positional arguments of launch.py.
     """
     main = functools.partial(launch.main, command=command_line([*nplm_command(), *typed]))

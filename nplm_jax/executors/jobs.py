@@ -70,7 +70,7 @@ class Job:
     def run(
         self, stage: str, function: Callable[[Task, pathlib.Path], object], tasks: Sequence[Task]
     ) -> list[pathlib.Path]:
-        """Runs the tasks of a stage that are not done yet.
+        """Runs the unfinished tasks of a stage.
 
         Args:
             stage: The name of the stage, used for its folder and its progress bar.

@@ -51,7 +51,10 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def local_processes(is_large: bool) -> Processes:
-    """Returns local processes: for a large computation, one per processor, up to MAX_PROCESSES; otherwise, one."""
+    """Returns an executor with one process per processor, up to MAX_PROCESSES, if the computation is large.
+
+    For a small computation, the executor has a single process.
+    """
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 

@@ -171,7 +171,7 @@ def split_names(value: str) -> list[str]:
 
 
 def split_runs(key: str, value: str) -> list[pathlib.Path]:
-    """Returns the folders of comma-separated finished runs; see `split_names`.
+    """Returns the folders of comma-separated finished runs. See `split_names`.
 
     Args:
         key: The config key or flag, for error messages.

@@ -187,7 +187,7 @@ def _draw_panel(
 
 
 def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
-    """Returns the geometric mean of the perplexities of all points with this value of a key."""
+    """Returns the geometric mean of the perplexities of all points in which `key` has this value."""
     return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
 
 

@@ -64,7 +64,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the indices of the best rows: in each group with at least two numbers, the row with the lowest.
+    """Returns the indices of the best rows: in each group with several numbers, the row with the lowest number.
 
     Numbers that are not finite are ignored.
 

@@ -66,7 +66,7 @@ class LoadedModels:
         return [*mixtures, *zip(self.names, self.models)]
 
     def by_name(self) -> dict[str, LoadedModel]:
-        """Returns the models by the names of their runs, each with its settings and the vocabulary."""
+        """Returns the model, the settings and the vocabulary of each run, by the name of the run."""
         rows = zip(self.names, self.settings, self.models)
         return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
@@ -112,9 +112,9 @@ class LoadedModels:
         """Returns the tokens of a user's text.
 
         Args:
-            text: The text; see `unspaced_scripts.join`.
-            kind: See `words.reading`.
-            keep_marks: See `cutting.tokenize`.
+            text: The text. The spaces between Chinese, Japanese or Thai words may be removed; see `unspaced_scripts`.
+            kind: How to split text into words: `words`, `whitespace`, or '' as for the corpus. See `words.reading`.
+            keep_marks: Whether to keep boundary tokens that are written in the text. See `cutting.tokenize`.
         """
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
@@ -166,7 +166,7 @@ class LoadedModels:
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
     def describe_oov(self, share: float, words: str = 'words') -> str:
-        """Returns a warning if the share of unknown words is large; see `text_checks.describe_oov`."""
+        """Returns a warning if the share of unknown words is large. See `text_checks.describe_oov`."""
         return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
 
     def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
@@ -174,7 +174,7 @@ class LoadedModels:
 
         Args:
             words: The words.
-            is_measured: Whether the words are scored; True for a text and False for a prompt.
+            is_measured: Whether the words are scored. True for a text, and False for a prompt.
         """
         if self.vocabulary.tokenizer.is_lossless:  # these tokenizers have no unknown words
             return
@@ -184,7 +184,7 @@ class LoadedModels:
             print(line, file=sys.stderr)
 
     def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
-        """Warns on stderr about items whose use of spaces differs from the training text; see `unspaced_scripts`.
+        """Warns on stderr about items whose use of spaces differs from the training text. See `unspaced_scripts`.
 
         Args:
             items: The words of each item.

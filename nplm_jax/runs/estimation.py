@@ -12,7 +12,10 @@ from nplm_jax.utils.errors import require
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
-    """Returns whether a run reads its corpus line by line. Decides this for `corpus.context=auto`."""
+    """Returns whether a run reads its corpus line by line.
+
+    If `corpus.context=auto`, this depends on the corpus and on the model.
+    """
     context = settings.corpus.context
     if context != 'auto':
         return context == 'line'
@@ -25,7 +28,7 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
     Args:
         settings: The settings of a run of any model family.
         data: The corpus.
-        folder: The folder for the temporary file of a large stream; None for the system's temporary folder.
+        folder: The folder for the temporary file of a large stream. None selects the system's temporary folder.
 
     Raises:
         BadInput: The run reads lines, but `<p>` is not in the vocabulary.
@@ -42,8 +45,8 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
 
     Args:
         settings: The settings of a count-based model.
-        data: The corpus; `read` converts it to the form that the run requires.
-        folder: The folder of the run; see `Estimator.fit`.
+        data: The corpus, in the form that the run requires. See `read`.
+        folder: The folder of the run. See `Estimator.fit`.
 
     Raises:
         BadInput: A setting is incompatible with the corpus.

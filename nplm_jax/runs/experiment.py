@@ -65,8 +65,8 @@ def run(
 
     Raises:
         BadInput: The config, the folder, the text or the devices are invalid.
-        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
-        training.train.Pruned: `should_prune` requested a stop; the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training. The state is saved.
+        training.train.Pruned: `should_prune` requested a stop. The state is saved.
         NonFiniteError: A loss, parameter or optimizer state is not finite.
     """
     settings = load_settings(config)

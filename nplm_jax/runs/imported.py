@@ -72,7 +72,7 @@ def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Voc
 
     Args:
         path: The file.
-        as_kenlm: See `arpa.read`.
+        as_kenlm: Whether to return the same probabilities as KenLM. See `arpa.read`.
 
     Raises:
         BadInput: The file is not an ARPA file.

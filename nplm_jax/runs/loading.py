@@ -158,7 +158,7 @@ def load_network(
 
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:
-    """Reads the parameters of a packed model. Raises BadInput unless they have the shapes and dtypes of `example`."""
+    """Reads the parameters of a packed model. Raises BadInput unless the shapes and dtypes equal those of `example`."""
     from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (importing flax takes half a second)
 
     arrays, expected = archives.read(path)[0], flatten_dict(dict(example), sep='.')
@@ -214,7 +214,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
 
 def load_stream(settings: Settings, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Loads the corpus described by `corpus.*` as a stream; see `load_dataset`."""
+    """Loads the corpus described by `corpus.*` as a stream. See `load_dataset`."""
     corpus = corpora.load(settings.corpus, tokenizer)
     return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
 

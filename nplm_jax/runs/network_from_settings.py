@@ -28,8 +28,8 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     Args:
         settings: The settings.
         vocabulary: The vocabulary, or its size.
-        platform: The platform of the training devices, for `StreamBody.on` and `resolve_auto`; None for the platform of
-            this process.
+        platform: The platform of the training devices, for `StreamBody.on` and `resolve_auto`. None selects the
+            platform of this process.
 
     Raises:
         BadInput: The settings are invalid or incompatible with the vocabulary.

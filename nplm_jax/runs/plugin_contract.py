@@ -61,7 +61,7 @@ class _Contract(NamedTuple):
 
 
 def check_body(network: Network) -> BodyOutput:
-    """Checks the members of a body and returns the shapes of its output in training; see `validate`."""
+    """Checks the members of a body and returns the shapes of its output in training. See `validate`."""
     body, V, key = network.body, network.vocabulary_size, jax.random.key(0)
     contract = _Contract('model.family', body)
     params = contract.trace('init', lambda: dict(body.init(key, V)))
@@ -88,7 +88,7 @@ def check_body(network: Network) -> BodyOutput:
 
 
 def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
-    """Checks the members of an output layer; see `validate`.
+    """Checks the members of an output layer. See `validate`.
 
     Args:
         network: The network.

@@ -66,7 +66,7 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 
 
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
-    """Returns the SHA-256 digests of the modules of plug-ins, by config key; see `plugins.digest`.
+    """Returns the SHA-256 digests of the modules of plug-ins, by config key. See `plugins.digest`.
 
     Modules of installed packages are skipped. Users may upgrade these packages during a run, just as they may upgrade
     JAX.
@@ -147,8 +147,8 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     Args:
         folder: The folder of the run.
         settings: The settings that name the inputs.
-        digests: The digests of the inputs to compare, by key. The digest '' stands for a missing file, which is not
-            compared, because the folder of the run contains a copy.
+        digests: The digests of the inputs to compare, by key. The digest '' stands for a missing file. Such a file is
+            not compared, because the folder of the run contains a copy.
 
     Raises:
         BadInput: The record is damaged.

@@ -57,7 +57,7 @@ class RunSession:
         started: The start time, in seconds of `time.perf_counter()`.
         source: The commit, versions and device. They are recorded at the start, because the code may change during
             training.
-        results: The content of results.json; None until the run is finished.
+        results: The content of results.json. None until the run is finished.
         training_run: The objects that stay constant during training. None for a count-based or a finished run.
         store: The checkpoints of the run. None in a process that does not write them.
         reporter: The receiver of training events.

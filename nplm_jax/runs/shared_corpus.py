@@ -25,7 +25,7 @@ class SharedCorpus:
 
     @functools.cached_property
     def files(self) -> dict[str, str] | None:
-        """The result of `run_inputs.text_files`; None if the corpus was passed to the constructor."""
+        """The result of `run_inputs.text_files`. None if the corpus was passed to the constructor."""
         return run_inputs.text_files(self._settings) if self._data is None else None
 
     @functools.cached_property

@@ -40,7 +40,7 @@ def raise_on_sigterm() -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], int]]:
-    """Converts the first SIGINT or SIGTERM within the block to a request to stop; a second signal acts as usual.
+    """Converts the first SIGINT or SIGTERM within the block to a request to stop. A second signal acts as usual.
 
     Yields:
         A function that returns the number of the received signal, or 0 if no signal was received.

@@ -91,7 +91,7 @@ def train(
 
     Raises:
         BadInput: The folder contains a spelling model with other settings.
-        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training. The state is saved.
     """
     settings, data = prepare(rare, seed, changes)
     folder = catalog.find_run(folder)  # not the cached folder of a packed model

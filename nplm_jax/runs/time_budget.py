@@ -58,7 +58,7 @@ class Choice:
     Attributes:
         minutes: The requested training time, in minutes.
         keys: The chosen values by flattened key. Keys that the user typed are excluded.
-        reasons: The lines to print, which report the measurements and explain the choice.
+        reasons: The lines of text that report the measurements and explain the choice.
     """
 
     minutes: float
@@ -112,7 +112,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     Args:
         folder: The folder; its contents are untrusted.
         minutes: The training time.
-        network: See `load_network`.
+        network: The function `network` of the config file, from `load_network`.
 
     Raises:
         BadInput: The run was started without --minutes or with another value, or the record is damaged.
@@ -177,7 +177,7 @@ def choose(
         config: The config, with the typed keys.
         typed: The values of the keys that the user typed.
         minutes: The training time.
-        network: See `load_network`.
+        network: The function `network` of the config file, from `load_network`.
         data: The text.
         folder: The folder of the run.
 

@@ -32,18 +32,18 @@ def train(
             ConfigDict.
         workdir: The output folder. The default is a folder in `runs/` named after the config and the changed keys.
             Repeating the call resumes a stopped run, or returns a finished run without training.
-        changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
-        minutes: The time budget in minutes, used to choose a network; see `time_budget`. `config` must then be the name
+        changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`. See `override`.
+        minutes: The time budget in minutes, used to choose a network. See `time_budget`. `config` must then be the name
             or path of a config that defines `network`, such as `text` or `brown`.
         plugins: Additional modules that may be imported. Modules named in the config need not be listed, but plug-ins
             required by a model in `output.teacher` must be.
 
     Returns:
-        The trained model with its `folder` and its `results`; see `nplm_jax.load`.
+        The trained model with its `folder` and its `results`. See `nplm_jax.load`.
 
     Raises:
         BadInput: The config, the folder, the text or the devices are unusable.
-        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training. The state is saved.
         NonFiniteError: A loss, parameter or optimizer state is not finite.
     """
     made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None

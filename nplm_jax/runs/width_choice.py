@@ -37,7 +37,7 @@ _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number of validations, and 
 
 
 class Timing(NamedTuple):
-    """The speed of a network on this machine, in seconds.
+    """The timings of a network on this machine, in seconds.
 
     Attributes:
         update: The time of an update.
@@ -89,7 +89,7 @@ class Budget:
         config: The config, with the typed keys.
         typed: The keys that the user typed.
         seconds: The training time.
-        network: See `load_network`.
+        network: The function `network` of the config file, from `time_budget.load_network`.
         data: The text.
         folder: The folder of the run.
         timings: The timing of each width.

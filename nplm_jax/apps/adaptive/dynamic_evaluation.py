@@ -76,7 +76,7 @@ def root_mean_square_gradients(
 ) -> Params:
     """Returns the root mean square of each parameter's gradient over segments of training words.
 
-    The segments are in stretches of SEGMENTS adjacent segments. These stretches are evenly spaced in `span`.
+    Gradients are measured on stretches of SEGMENTS adjacent segments, which are evenly spaced in `span`.
 
     Args:
         model: The network.

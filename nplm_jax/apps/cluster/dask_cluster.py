@@ -1,7 +1,7 @@
 """An executor that runs tasks on an existing Dask cluster.
 
 Start the cluster with `dask scheduler` and `dask worker` or, on SLURM, with Dask-Jobqueue. Tasks take paths and return
-nothing. All results are written to files, so the scheduler keeps no state; see `executors.jobs`.
+nothing. All results are written to files, so the scheduler keeps no state. See `executors.jobs`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def _shake_hands(address: str) -> None:
 
 
 class DaskCluster:
-    """An executor that uses the workers of a Dask scheduler; see `executors.workers.Workers`."""
+    """An executor that uses the workers of a Dask scheduler. See `executors.workers.Workers`."""
 
     are_remote: ClassVar[bool] = True
 

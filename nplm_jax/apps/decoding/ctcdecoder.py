@@ -189,7 +189,7 @@ class BeamSearchDecoderCTC:
                 values are in [0, 1], they are interpreted as probabilities. Each frame must then sum to one, apart
                 from rounding in float16, bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis; at most 0.
+            beam_prune_logp: The minimum score of a hypothesis relative to the best hypothesis. At most 0.
             token_min_logp: The minimum log-probability of a label. The best label of each frame is always considered.
             prune_history: Whether to keep only the best of the hypotheses that the language model cannot distinguish.
             hotwords: Words or phrases to boost, whether or not the model knows them. A warning lists the words that the

@@ -104,10 +104,10 @@ class Decoder:
             token_min_logp: The minimum log-probability of a token in a frame, in nats.
 
         Raises:
-            BadInput: The tokens lack the blank or the silence, or the two are equal; the model has no end-of-sentence
-                token, or its tokens are subwords; the lexicon is empty, or a spelling contains the blank or an
-                unknown token; no lexicon is given and the tokens cannot spell any word in the vocabulary; or a
-                number is out of range.
+            BadInput: The tokens lack the blank or the silence, or the two are equal. The model has no end-of-sentence
+                token, or its tokens are subwords. The lexicon is empty, or a spelling contains the blank or an unknown
+                token. No lexicon is given, and the tokens cannot spell any word in the vocabulary. A number is out of
+                range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         allowed = 'must be an nplm_jax.kenlm.Model, a model loaded by nplm_jax.load, or None'

@@ -118,12 +118,12 @@ class Prefixes(abc.ABC):
         hotwords: The hotwords.
         blank: The index of the CTC blank.
         num_labels: The number of labels.
-        texts: The texts of complete words; the first one is empty.
+        texts: The texts of complete words. The first text is empty.
         text_scores: The language model score of each text.
         text_bonuses: The hotword score of each text.
         text_contexts: The index of the context of each text. The context consists of the last words, which determine
             the scores of new words.
-        part_scores: The language model score of each partial word; the first partial word is empty.
+        part_scores: The language model score of each partial word. The first partial word is empty.
         part_bonuses: The provisional hotword boost of each partial word.
     """
 

@@ -23,7 +23,7 @@ def render(tour: Tour, kind: str = '') -> str:
 
     Args:
         tour: A trained network, without an n-gram model.
-        kind: How to tokenize text; see `words.reading`.
+        kind: How to tokenize text. See `words.reading`.
 
     Raises:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.

@@ -71,12 +71,12 @@ class Prediction(NamedTuple):
 
     @property
     def perplexities_T(self) -> np.ndarray:
-        """The perplexity of the text up to each word. Infinite from a word with probability 0 on."""
+        """The perplexity of the text up to each word. It is infinite from a word with probability 0 on."""
         return 2 ** (np.cumsum(self.bits_T) / np.arange(1, len(self.bits_T) + 1))
 
     @property
     def perplexity(self) -> float:
-        """The perplexity of the text. Infinite if a word has probability 0, and NaN if there are no words."""
+        """The perplexity of the text. It is infinite if a word has probability 0, and NaN if there are no words."""
         return float(self.perplexities_T[-1]) if len(self.bits_T) else float('nan')
 
 
@@ -86,7 +86,7 @@ class Explanation(NamedTuple):
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: The number of words that are at least as likely as the word, including itself. 1 for the most likely word.
+        rank: The number of words that are at least as likely as the word, including the word itself.
         expected: The most likely words with their probabilities.
     """
 
@@ -146,7 +146,7 @@ def explain(
         words: The text.
         position: The position of the word in the text, counted from 0.
         k: The number of expected words in each explanation.
-        weights_M: The mixture's weights; see `summarize`.
+        weights_M: The mixture's weights. See `summarize`.
     """
     ids = tuple(models.encode_prompt(words).tolist())
     place = len(ids) - len(words) + position
@@ -178,7 +178,7 @@ def continue_text(
         samples: The number of continuations.
         choice: The options for sampling the next word.
         seed: The random seed for sampling.
-        weights_M: The mixture's weights; see `summarize`.
+        weights_M: The mixture's weights. See `summarize`.
     """
     model = models.with_mixture()[index][1]
     if index == 0 and len(models.models) > 1 and weights_M is not None:  # a run may itself be a mixture

@@ -27,7 +27,7 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
     A text starts and ends with the paragraph mark, as a line does in all commands. If the vocabulary has no paragraph
     mark, a text starts with <rare>, which fills the context of the first word. The padding token is not in the
-    vocabulary; its id is V, one more than the largest token id.
+    vocabulary. Its id is V, one more than the largest token id.
 
     Args:
         known: The tokens of the vocabulary.

@@ -48,12 +48,14 @@ def surprisal(
         sentence: The column that contains the sentences, if the data frame has one row per item. The result then has
             one row per word and the additional columns `zone` and `word`.
         weights: The weight of each model in a mixture, which is added as the model `mixture`. None for no mixture.
-        punctuation: `attached` or `word`; see `Options`.
-        context: The text before each item; see `Options`.
-        tokens: How to tokenize words; see `Options`.
-        hyphens: `keep` or `split`; see `Options`.
-        spillover: The number of preceding words whose values are added to each row; see `Options`.
-        word_probability: `corrected` or `sum`, if the tokens are subwords, characters or bytes; see `Options`.
+        punctuation: Whether the surprisal of a word includes its punctuation (`attached`) or not (`word`). See
+            `Options`.
+        context: The unscored text before each item. See `Options`.
+        tokens: How to tokenize words. See `Options`.
+        hyphens: Whether to split out-of-vocabulary words at their hyphens (`split`) or not (`keep`). See `Options`.
+        spillover: The number of preceding words whose values are added to each row. See `Options`.
+        word_probability: `corrected` for P(word), or `sum` for P(tokens), if the tokens are subwords, characters or
+            bytes. See `Options`.
         spelling: The spelling model for out-of-vocabulary words, from `nplm_jax.spelling.load`. If None, these words
             are scored as the token <rare>.
 

@@ -80,9 +80,9 @@ def make_baseline(
 ) -> np.ndarray:
     """Returns the baseline predictors, W x B. They are NaN for words with too few preceding words.
 
-    The predictors are the length, the log frequency and their product, each for the word and the NUM_BEFORE words
-    before it; punctuation, for the word and the previous word; the position in the sentence; and the position in the
-    story and its logarithm.
+    The length, the log frequency and their product are predictors for the word and for the NUM_BEFORE words before it.
+    Punctuation is a predictor for the word and the previous word. The remaining predictors are the position in the
+    sentence, the position in the story, and the logarithm of the position in the story.
 
     Args:
         words: The words, with their punctuation.

@@ -53,7 +53,7 @@ class Options:
         punctuation: `attached` includes the punctuation of a word in its surprisal. `word` excludes the punctuation,
             which still serves as context.
         context: The unscored text before each item. None selects the context that `nplm score` uses, which is <p> if
-            the models' corpus has paragraph marks; see `LineStart`.
+            the models' corpus has paragraph marks. See `LineStart`.
         tokens: How to tokenize words: `words`, `whitespace`, or '' to tokenize as in the models' corpus. See
             `words.reading`.
         hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary. `keep` does

@@ -91,7 +91,7 @@ class PairTable(NamedTuple):
 
     Attributes:
         columns: All columns.
-        stimuli: The sentences as items: good, bad, good, bad, ...
+        stimuli: The sentences as items, in the order good, bad, good, bad, ...
         groups: The group of each pair. '' if there is no column of groups.
         regions: The slice of words that forms the region in each sentence. Empty if the table has no regions.
     """

@@ -184,7 +184,7 @@ def from_sentences(
     """Splits the sentences of a table, with one row per item, into words at whitespace.
 
     Args:
-        columns: The columns; see `from_columns`. If there is no column `item`, a column with row numbers is added.
+        columns: The columns. See `from_columns`. If there is no column `item`, a column with row numbers is added.
         sentence: The column of sentences.
         name: The name of the table in error messages.
         names: The names of the item column and of the two columns to add: zones, numbered from 1, and words.

@@ -202,7 +202,7 @@ def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = (
     Args:
         path: The file.
         columns: The columns, of equal length.
-        own_columns: The user's columns; see `to_text`.
+        own_columns: The user's columns. See `to_text`.
 
     Raises:
         BadInput: pyarrow is not installed, or rejects the table.

@@ -114,8 +114,8 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
         punctuation: `attached` if only whitespace ends a word, or `word` if punctuation also ends a word.
 
     Returns:
-        Four arrays of ids: the tokens that begin with whitespace, and all other tokens; the tokens that end the
-        previous word, and all other tokens.
+        Four arrays of ids: the tokens that begin with whitespace, the tokens that do not, the tokens that end the
+        previous word, and the tokens that do not.
     """
     tokenizer = vocabulary.tokenizer
     begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
