@@ -120,7 +120,8 @@ def parse(argv: list[str]) -> list[str]:
     if not isinstance(CONFIG.value.name, str):
         raise BadInput('--config', 'the config key `name` must be a string')
     if words and not any(extension.take_words(words) for extension in extensions()):
-        raise BadInput(words[0], 'is not a flag; to set a config key, use --config.KEY=VALUE')
+        preset = 'to choose a preset, append it to the name of the config, such as brown:mlp9'
+        raise BadInput(words[0], f'is not a flag; to set a config key, use --config.KEY=VALUE; {preset}')
     _check_combinations()
     return find_configs(argv)
 

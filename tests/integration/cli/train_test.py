@@ -67,6 +67,7 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
         (['train', 'sentences', '--model.h=3'], '--model.h: is not a flag; '),
         (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: is not a flag; '),
+        (['train', 'brown', 'mlp1'], 'mlp1: is not a flag; '),
         (['train'], 'the following arguments are required: CONFIG[:PRESET]'),
     ],
 )
