@@ -169,7 +169,7 @@ def measure(flags: study.Flags) -> None:
     typed = time.strftime('%H:%M', time.localtime(flags.until))
     require(not late, '--until', typed, f'must be at least {_SAVING} seconds from now')
     left = due(flags.studies or list(points.STUDIES), flags.only, flags.repeat)
-    if flags.list:
+    if flags.list and left:
         print(markdown_table(['study', 'result', 'minutes before'], list(_rows(left))))
         return
     runs, failed = expand('--runs', flags.runs), 0

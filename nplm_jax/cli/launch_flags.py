@@ -4,6 +4,7 @@ This module does not import JAX.
 """
 
 import functools
+import pathlib
 import pkgutil
 import types
 from typing import Protocol
@@ -120,7 +121,10 @@ def parse(argv: list[str]) -> list[str]:
     if not isinstance(CONFIG.value.name, str):
         raise BadInput('--config', 'the config key `name` must be a string')
     if words and not any(extension.take_words(words) for extension in extensions()):
-        raise BadInput(words[0], 'is not a flag; to set a config key, use --config.KEY=VALUE')
+        hint = 'to choose a preset, append it to the name of the config, such as brown:mlp9'
+        if pathlib.Path(words[0]).exists():
+            hint = f'to train on a text, use --config.corpus.path={words[0]}'
+        raise BadInput(words[0], f'is not a flag; to set a config key, use --config.KEY=VALUE; {hint}')
     _check_combinations()
     return find_configs(argv)
 

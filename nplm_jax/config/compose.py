@@ -60,9 +60,9 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str]) -> d
                 raise BadInput(where, f'{word} is a preset; a preset must be the first word, before all components')
             if not key:
                 names = [name for kind in KINDS.values() for name in kind.paths]
-                allowed = f'the presets are {", ".join(presets)}; the components are {", ".join(names)}'
-                near = did_you_mean(word, [*presets, *names])
-                raise BadInput(where, f'there is no preset or component named {word}; {allowed}{near}')
+                allowed = f'The presets are {", ".join(presets)}; the components are {", ".join(names)}'
+                near = did_you_mean(word, [*presets, *names]) or '.'  # before the names, whose list is long
+                raise BadInput(where, f'there is no preset or component named {word}{near} {allowed}')
             if key in found:
                 raise BadInput(where, f'{found[key]} and {word} both set {key}; give only one of them')
             found[key] = word

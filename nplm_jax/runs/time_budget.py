@@ -202,6 +202,7 @@ def choose(
     if passes < 1:
         least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
         allowed = f'must be at least {least:.2g} for one pass over the {words:,} training words with {width} units'
+        allowed += '; to train for a shorter time, use only part of the text (--config.corpus.words)'
         raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),

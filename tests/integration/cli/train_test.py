@@ -55,6 +55,9 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
     assert json.loads((folder / 'own' / 'results.json').read_text())['family'] == 'interpolated'
 
 
+NO_FLAG = 'is not a flag; to set a config key, use --config.KEY=VALUE; '
+
+
 @pytest.mark.parametrize(
     'words,message',
     [
@@ -67,6 +70,8 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
         (['train', 'sentences', '--model.h=3'], '--model.h: is not a flag; '),
         (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: is not a flag; '),
+        (['train', 'brown', 'mlp1'], f'mlp1: {NO_FLAG}to choose a preset, append it '),
+        (['train', 'text', f'{ROOT}/README.md'], f'{ROOT}/README.md: {NO_FLAG}to train on a text, use --config.corpus'),
         (['train'], 'the following arguments are required: CONFIG[:PRESET]'),
     ],
 )

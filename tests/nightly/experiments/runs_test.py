@@ -207,3 +207,8 @@ def test_a_time_that_is_too_near_is_one_line(capsys):
         study.run('', define=runs.define, measure=runs.measure, argv=[f'--until={soon}'])
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and line.startswith('--until')
+
+
+def test_an_empty_list_says_that_nothing_is_missing(folder, monkeypatch, capsys):
+    run(folder, monkeypatch, [], '--list')
+    assert capsys.readouterr().out == 'nothing is missing\n'

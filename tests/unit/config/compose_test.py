@@ -169,6 +169,13 @@ def test_words_that_name_nothing_or_two_of_a_kind_are_refused(words):
         brown.get_config(words)
 
 
+@pytest.mark.parametrize('word,hint', [('MLP1', '; did you mean mlp1? '), ('zzzzzz', '. ')])
+def test_the_similar_name_comes_before_all_names(word, hint):
+    with refuses(f'configs/brown.py:{word}') as caught:
+        brown.get_config(word)
+    assert f'there is no preset or component named {word}{hint}The presets are mlp1, ' in str(caught.value)
+
+
 @pytest.mark.parametrize('words', ['lstm,mlp9', 'nce,quick', 'cased,large'])
 def test_a_preset_after_other_words_is_told_where_it_belongs(words):
     with refuses(f'configs/brown.py:{words}') as caught:

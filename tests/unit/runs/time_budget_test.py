@@ -159,6 +159,7 @@ def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
     with refuses('--minutes') as refused:
         choose(text, data, needed / 3)
     assert needed < float(re.search(r'at least ([\d.]+)', str(refused.value))[1]) < 1.1 * needed
+    assert str(refused.value).endswith('use only part of the text (--config.corpus.words)')
     assert choose(text, data, needed * 1.01).keys['train.epochs'] == 2  # the rest of 1% begins another
     first_pass = int(np.ceil(len(data.train) / 512))
     assert choose(text, data, needed * 0.97).keys['train.max_steps'] == first_pass  # within 5%
