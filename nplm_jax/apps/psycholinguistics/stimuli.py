@@ -205,7 +205,8 @@ def from_sentences(
         allowed = f'already exists in {name}; choose another name for the {role} column'
         require(column not in columns, f'{role} column', column, allowed)
     repeated = next((key for key, n in collections.Counter(_item_keys(columns, names)).items() if n > 1), None)
-    require(repeated is None, ', '.join(names.item), repeated, f'{name} has two rows with this item; {_ADD_COLUMNS}')
+    shown = ', '.join(map(str, repeated or ()))
+    require(repeated is None, ', '.join(names.item), shown, f'{name} has two rows with this item; {_ADD_COLUMNS}')
     words = [text.split() for text in columns[sentence]]
     rows = [row for row, item in enumerate(words) for _ in item]
     cut = {column: [cells[row] for row in rows] for column, cells in columns.items()}
@@ -226,7 +227,8 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
     """Raises BadInput unless the columns exist, differ and have no empty cells, and the last contains valid text."""
     for role, column in roles:
         use = '; it must contain the position of each word in its item' if role == 'zone' else ''
-        tables.check_has(columns, name, f'{role} column', column, use)
+        advice = f'{use}; choose another column with --{role}=COLUMN'
+        tables.check_has(columns, name, f'{role} column', column, advice)
     names = [column for _, column in roles]
     allowed = f'the columns for {", ".join(role for role, _ in roles)} must differ'
     require(len(set(names)) == len(names), 'columns', tuple(names), allowed)

@@ -168,6 +168,7 @@ def test_a_missing_column_is_named_with_the_nearest_one_and_all():
         stimuli.from_columns({'item': [1], 'zone': [1], 'wrd': ['a']}, 'table')
     assert error.value.value == 'word' and {"'item'", "'zone'", "'wrd';"} <= set(re.split('[ ,]+', error.value.problem))
     assert 'did you mean wrd?' in error.value.problem
+    assert error.value.problem.endswith('; choose another column with --word=COLUMN')
 
 
 def test_an_object_a_line_is_a_row(tmp_path):
@@ -254,7 +255,7 @@ def test_rows_with_sentences_are_numbered_where_no_column_has_items():
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({}, "item=('1',): "),
+        ({}, "item='1': table has two rows with this item; "),
         ({'item': ['1', '2'], 'text': ['a', ' ']}, "table, row 2, column 'text': "),
         ({'item': ['1', '2'], 'text': ['a', 7]}, "table, row 2, column 'text': "),
         ({'item': ['1', '2'], 'text': ['a', 'b' * 1000]}, "table, row 2, column 'word': "),
