@@ -20,7 +20,13 @@ from nplm_jax.outputs import word_codes
 from nplm_jax.runs import loading
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
-OPTIONS = ('--config.train.epochs=20', '--config.train.steps_per_execution=3', '--config.train.calibrate=True')
+PRECISION = '--config.output.precision=float32'  # on a busy machine, two runs may measure different fastest precisions
+OPTIONS = (
+    '--config.train.epochs=20',
+    '--config.train.steps_per_execution=3',
+    '--config.train.calibrate=True',
+    PRECISION,
+)
 SENTENCES = ('--config=configs/sentences.py', *OPTIONS)
 
 
@@ -60,7 +66,12 @@ def outcome(folder):
 KINDS = {
     'window': SENTENCES,
     'mapped': (*SENTENCES, '--config.train.input=mapped'),
-    'lstm': ('--config=configs/sentences.py:lstm', *OPTIONS, '--config.model.bptt_length=2'),
+    'lstm': (
+        '--config=configs/sentences.py:lstm',
+        *OPTIONS,
+        '--config.model.bptt_length=2',
+        PRECISION.replace('output', 'model'),
+    ),
 }
 
 
