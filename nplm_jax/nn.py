@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
     @classmethod
     def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
-        """Derives the keys of an update from a single key and the indices of the streams, int32."""
+        """Derives the keys of an update from a single key and the int32 indices of the streams."""
         shared, key = jax.random.split(key)
         return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
 

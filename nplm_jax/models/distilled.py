@@ -69,7 +69,10 @@ class Distilled(Network):
         axes: MeshAxes = NO_AXES,
         **options: Any,
     ) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        """See `Network.loss`. The loss is the cross-entropy with a mixture of targets and teachers' distributions."""
+        """See `Network.loss`.
+
+        The loss is the cross-entropy with a mixture of the targets and the teachers' distributions.
+        """
         own, states = self.start(len(batch.ids_SxL)) if state is None else state
         teachers, states = self.read(batch, states)
         loss, (nll, own) = super().loss(view, batch, own, keys, axes, teachers=teachers, **options)

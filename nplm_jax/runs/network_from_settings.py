@@ -45,7 +45,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
     if settings.corpus.context == 'line':
-        allowed = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary and, for a body over streams, no lookback'
+        allowed = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; a body that reads streams must have lookback=0'
         takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]

@@ -62,7 +62,7 @@ class Update:
         traced: The trace.
         batch_size: Words per update on all devices.
         network: The network.
-        num_parameters: The number of arrays of parameters.
+        num_parameters: The number of parameter arrays.
     """
 
     traced: Any

@@ -1,9 +1,9 @@
 """Measures how the cost of training grows with |V| and with the context, and draws the growth of every cost.
 
-    python -m experiments.cost.speed.growth             measures and prints the table
+    python -m experiments.cost.speed.growth             runs the measurements and prints the table
     python -m experiments.cost.speed.growth --figure    draws results/growth.png from the committed results
     python -m experiments.cost.speed.growth --show      prints the table of the committed results
-    python -m experiments.cost.speed.growth --quick     a check with two small vocabularies
+    python -m experiments.cost.speed.growth --quick     runs a check with two small vocabularies
 
 The networks are MLP9, with the exact and with a sampled loss, and the Transformer of experiments/beyond/lineage with
 longer and longer streams and memories. Each measurement is a separate process, so its peak memory is its own. The

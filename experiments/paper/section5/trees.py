@@ -236,7 +236,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument(
         '--write', metavar='FOLDER', help='folder to write the code files of the trees to; default: write no files'
     )
-    features = "run of the paper's network on Brown whose U and C are clustered, required with --write; default: none"
+    features = "run whose U and C are clustered (the paper's network on Brown); required with --write; default: none"
     parser.add_owned('write', '--features', metavar='RUN', help=features)
     results_of = (
         f'copy the results of RUN to results/tree_NAME.json; NAME is one of {", ".join(TREES)}; default: no run'

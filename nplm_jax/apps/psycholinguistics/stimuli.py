@@ -187,7 +187,7 @@ def from_sentences(
         columns: The columns. See `from_columns`. If there is no column `item`, a column with row numbers is added.
         sentence: The column of sentences.
         name: The name of the table in error messages.
-        names: The names of the item column and of the two columns to add: zones, numbered from 1, and words.
+        names: The names of the item column and of the two columns to add, for zones (numbered from 1) and words.
         locate: See `from_columns`.
 
     Returns:
