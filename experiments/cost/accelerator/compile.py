@@ -29,7 +29,7 @@ from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 WEAK = 5120  # words per update and device
-STRONG = 16 * WEAK  # words per update on all devices, if the batch does not grow with the number of devices
+STRONG = 16 * WEAK  # words per update over all devices, if the batch does not grow with the number of devices
 SCALED = 'mlp1', 'default', 'mlp10'  # the rows that are compiled for every topology
 SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
 NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh

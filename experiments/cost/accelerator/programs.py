@@ -60,7 +60,7 @@ class Update:
 
     Attributes:
         traced: The trace.
-        batch_size: Words per update on all devices.
+        batch_size: The total number of words per update, over all devices.
         network: The network.
         num_parameters: The number of parameter arrays.
     """
@@ -91,7 +91,7 @@ def trace_update(
         row: One of ROWS.
         topology: The devices.
         mesh: The number of devices that divide the batch, and of devices that divide the words.
-        batch_size: Words per update on all devices.
+        batch_size: The total number of words per update, over all devices.
         sizes: Changed config values, such as model.h.
     """
     settings, num_words = settings_of(row, batch_size, sizes)

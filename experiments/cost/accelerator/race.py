@@ -1,10 +1,10 @@
 """Measures one GPU for 25 minutes, starting with the most important rows, and writes each row immediately.
 
     python -m experiments.cost.accelerator.race [--minutes=25]    measures the missing rows and prints the table
-    python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
-    python -m experiments.cost.accelerator.race --quick           a check: two rows at small size, measured again
+    python -m experiments.cost.accelerator.race --rehearse        measures all rows at a small size (5 minutes, 2 cores)
+    python -m experiments.cost.accelerator.race --quick           measures two rows again at a small size, as a check
     python -m experiments.cost.accelerator.race --show            only prints the table of the committed results
-    python -m experiments.cost.accelerator.race --show --figure   and race.png: share of the peak by batch size
+    python -m experiments.cost.accelerator.race --show --figure   also draws race.png: share of the peak by batch size
 
 Each row is measured in a separate process and written to the file results/race/DEVICE/ROW.json. A rehearsal writes to
 runs/race-rehearsal. A restarted race first measures the missing rows, and then the failed rows.

@@ -1,4 +1,4 @@
-"""The rows of the race: measurements on this process's device, at full size or, for a rehearsal, at small size.
+"""The rows of the race: measurements on this process's device, at full size or, for a rehearsal, at a small size.
 
 Dims: V vocabulary, B batch, S updates per turn, R runs of a sweep.
 """

@@ -69,7 +69,7 @@ KINDS = {'word n-gram': 'blue', 'class n-gram': 'green', 'nplm': 'red', 'rnn': '
 
 
 def recipe(family: str, words: int) -> Settings:
-    """Returns a network's settings for a number of training words: one update for every two words, within UPDATES."""
+    """Returns a network's settings for the given number of training words: one update per two words, within UPDATES."""
     batch_size = 32 if words < 3000 else 128 if words < 300_000 else 256
     updates = min(max(words // 2, UPDATES[0]), UPDATES[1])
     return _settings(
@@ -117,7 +117,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
 
 
 def measure(words: int) -> dict[str, Any]:
-    """Fits all models on a number of training words. Returns the content of the JSON file."""
+    """Fits all models on the given number of training words. Returns the content of the JSON file."""
     source, data, models = of_module('experiments.paper.generalization.study'), make_data(words), {}
     for settings in (*COUNTS, *(recipe(family, words) for family in NETWORKS)):
         started = time.perf_counter()

@@ -337,14 +337,15 @@ def facts(measured: dict[str, Any]) -> str:
     """Returns sentences that state the word and occurrence counts and the changes in log P."""
     later, words = measured['later_occurrences'], measured['words']
     shift = ', '.join(f'{shift:+.2f}' for shift in measured['log_rate_from_reading'])
+    shown = ', '.join(shown_of(measured))
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
     change = measured['effect_on_others']
     return (
         f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
         f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the '
-        f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a word '
-        f'is estimated from the text up to its last shown occurrence, each log P of a new word except the trained one '
-        f'changes by {shift} nats on average.'
+        f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a new '
+        f'word is instead estimated from the text up to its last shown occurrence, its log P with every method except '
+        f'training changes by {shift} nats on average for {shown} occurrences, respectively.'
     )
 
 

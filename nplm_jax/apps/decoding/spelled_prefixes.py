@@ -1,6 +1,6 @@
 """Implements decoding without a lexicon, with a prefix table of all words that the labels can spell.
 
-Dims: N labels, B hypotheses, U distinct partial words, K labels of a frame.
+Dims: N labels, B hypotheses, U distinct partial words, K labels kept in a frame.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Layer(nn.Module):
         self.activation = activation
 
     def forward(self, z: Tensor) -> Tensor:
-        """Returns the output of the layer, which has the shape of z."""
+        """Returns the output of the layer, which has the same shape as z."""
         return z + self.B(self.activation(self.A(self.norm(z))))
 
 
