@@ -205,6 +205,16 @@ def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
     return results.load(path) if path.exists() else {}
 
 
+def gigabytes(entry: Mapping[str, Any]) -> float:
+    """Returns the memory that a program needs on each device, in GB."""
+    return sum(entry['memory'].values()) / 1e9
+
+
+def megabytes_sent(entry: Mapping[str, Any]) -> float:
+    """Returns the total size of the results of a program's collectives, in MB."""
+    return sum(each['count'] * each['bytes'] for each in entry['collectives']) / 1e6
+
+
 def show(flags: study.Flags) -> str:
     """Returns one table row for each program of the rows and topologies that the flags name."""
     found = [
@@ -218,14 +228,8 @@ def _cells(topology: str, entry: Mapping[str, Any]) -> list[Any]:
     first = [entry['row'], topology, mesh, f'{entry["words"]:,}']
     if 'memory' not in entry:
         return [*first, 'does not fit', '-', '-']
-    sent = entry['collectives']
-    size = sum(each['count'] * each['bytes'] for each in sent) / 1e6
-    return [
-        *first,
-        f'{sum(entry["memory"].values()) / 1e9:.2f}',
-        f'{sum(e["count"] for e in sent):.0f}',
-        f'{size:,.1f}',
-    ]
+    num_sent = sum(each['count'] for each in entry['collectives'])
+    return [*first, f'{gigabytes(entry):.2f}', f'{num_sent:.0f}', f'{megabytes_sent(entry):,.1f}']
 
 
 def define(parser: study.StudyParser) -> None:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from configs import text
@@ -114,14 +114,24 @@ def make_table(flags: study.Flags) -> str:
     return {'words': table, 'pieces': pieces_table}[flags.tokens](texts)
 
 
+def seconds_of(started: Mapping[str, Any]) -> float:
+    """Returns the time of a start in seconds."""
+    return started['cut_seconds'] + started['encode_seconds']
+
+
+def peak_bytes(started: Mapping[str, Any]) -> int:
+    """Returns the peak memory of a start, summed over the main process and the two helper processes."""
+    return started['peak_bytes'] + 2 * started['helper_peak_bytes']
+
+
 def table(texts: Sequence[dict[str, Any]]) -> str:
-    """Returns one row per text. The peak memory is the sum over the main process and two helper processes."""
+    """Returns one row per text."""
     rows = []
     for measured in texts:
         first, second = measured['first'], measured['second']
-        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
-        peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
-        megabytes = [f'{size / 1e6:,.0f}' for size in (measured['text_bytes'], peak, measured['cache_bytes'])]
+        seconds, again = seconds_of(first), seconds_of(second)
+        sizes = measured['text_bytes'], peak_bytes(first), measured['cache_bytes']
+        megabytes = [f'{size / 1e6:,.0f}' for size in sizes]
         counts = [f'{number:,}' for number in (first['words'], first['types'], round(first['words'] / seconds))]
         times = f'{seconds:,.1f}', f'{again:,.2f}'
         rows.append([counts[0], megabytes[0], counts[1], times[0], counts[2], times[1], *megabytes[1:]])
@@ -133,12 +143,11 @@ def pieces_table(texts: Sequence[dict[str, Any]]) -> str:
     rows = []
     for measured in texts:
         first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']
-        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
+        seconds, again = seconds_of(first), seconds_of(second)
         encoding = seconds - learned
-        peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
         sizes = f'{first["words"]:,}', f'{measured["text_bytes"] / 1e6:,.0f}', f'{first["tokens"]:,}'
         times = f'{learned:,.1f}', f'{encoding:,.1f}', f'{first["words"] / encoding:,.0f}', f'{again:,.2f}'
-        rows.append([*sizes, *times, f'{peak / 1e6:,.0f}'])
+        rows.append([*sizes, *times, f'{peak_bytes(first) / 1e6:,.0f}'])
     return markdown_table(PIECES_HEADER, rows)
 
 

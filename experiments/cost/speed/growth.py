@@ -13,19 +13,18 @@ figure also shows the costs of long texts (experiments/cost/scale) and of many d
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import math
 import multiprocessing
 import os
 import pathlib
 import statistics
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from configs import brown
 from experiments import results, study
 from experiments.cost.accelerator import compile as accelerator
+from experiments.cost.scale import ngrams, preparation
 from experiments.cost.speed import contestants, memory, problem
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
@@ -34,7 +33,6 @@ from nplm_jax.reporting.text import markdown_table, save_figure, style_axes
 from nplm_jax.runs.precision_choice import native_precision
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-COST = RESULTS.parents[1]
 STEPS = 2  # updates per turn
 CONTEXT_BATCH = 2048  # words per update of the Transformer
 EXACT, SAMPLED, CONTEXT = 'exact loss', 'sampled loss', 'Transformer'
@@ -66,12 +64,7 @@ def cost(network: str, size: int, batch: int, rounds: int, precision: str) -> di
     else:
         config, V = brown.get_config('mlp9' if network == EXACT else 'mlp9,sampled'), size
     turn = contestants.find('ours')(problem.make_problem(config, V, batch, STEPS, rounds + 1), precision)
-    turn()
-    clock = [time.perf_counter()]
-    for _ in range(rounds):
-        turn()
-        clock.append(time.perf_counter())
-    seconds = [(end - start) / (STEPS * batch) for start, end in itertools.pairwise(clock)]
+    seconds = [turn_seconds / (STEPS * batch) for turn_seconds in problem.alternate({network: turn}, rounds)[network]]
     return {'network': network, 'size': size, 'seconds_per_word': seconds, 'peak_bytes': memory.resident('VmHWM')}
 
 
@@ -116,22 +109,18 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
     yield ('|V|', 'µs per training word', 'GB'), {EXACT: trained(EXACT), SAMPLED: trained(SAMPLED)}
     yield ('words of context', 'µs per training word', 'GB'), {CONTEXT: trained(CONTEXT)}
 
-    texts = [text['first'] for text in results.load(COST / 'scale/results/preparation.json')['texts']]
-    sizes = results.load(COST / 'scale/results/ngrams.json')['sizes']
-    prepared = [
-        (t['words'], t['cut_seconds'] + t['encode_seconds'], (t['peak_bytes'] + 2 * t['helper_peak_bytes']) / 1e9)
-        for t in texts
-    ]
+    texts = [text['first'] for text in results.read(preparation.RESULTS, 'preparation')['texts']]
+    sizes = results.load(ngrams.RESULTS)['sizes']
+    prepared = [(t['words'], preparation.seconds_of(t), preparation.peak_bytes(t) / 1e9) for t in texts]
     estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e9) for s in sizes]
     yield ('words of text', 'seconds', 'GB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
 
     meshes: dict[str, list[Point]] = {'batch divided': [], 'batch and words divided': []}
     for n, topology in TPUS.items():
-        entries = results.load(COST / f'accelerator/results/{topology}.json')['entries']
+        entries = accelerator.read(accelerator.RESULTS, topology)['entries']
         for points, data in zip(meshes.values(), (n, math.isqrt(n))):
             entry = entries[accelerator.Case('mlp10', topology, data, n // data, accelerator.WEAK * n).name]
-            sent = sum(each['count'] * each['bytes'] for each in entry['collectives'])
-            points.append((n, sent / 1e6, sum(entry['memory'].values()) / 1e9))
+            points.append((n, accelerator.megabytes_sent(entry), accelerator.gigabytes(entry)))
     yield ('devices (TPU v5e, compiled)', 'MB sent per update', 'GB per device'), meshes
 
 

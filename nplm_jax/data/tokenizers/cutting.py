@@ -57,8 +57,9 @@ def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict
     for string, count in zip(stream.types, counts):
         tokens = [_PLACED[string]] if string in _PLACED else next(cut)
         if string not in _PLACED and not tokenizer.is_lossless:
-            for token in (token for token in tokens if token in SKIPPED or token in UNKNOWN):
-                written[token] += count
+            for token in tokens:
+                if token in SKIPPED or token in UNKNOWN:
+                    written[token] += count
             tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
         parts.append(tokens)
     is_spelled = spells(tokenizer, (pair for pair in zip(stream.types, parts) if pair[0] not in _PLACED))
