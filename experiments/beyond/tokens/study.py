@@ -2,6 +2,7 @@
 
 python -m experiments.runs tokens                                                      all runs
 python -m experiments.beyond.tokens.study --run=one_minute-brown-words-1 --workdir=DIR --output=FILE.json   one run
+python -m experiments.beyond.tokens.study --run=one_minute-brown-words-1 --workdir=DIR --pilot   an entry of UPDATES
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from configs import text
-from experiments import results, study, tied_lstm
+from configs import presets, text
+from experiments import results, study
 from experiments.beyond.tokens import texts
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
@@ -42,8 +43,9 @@ from nplm_jax.utils.io import expand
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 SEEDS = (1, 2, 3)
-BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # preset of tied_lstm.py -> CPU time of the updates, in seconds
+BUDGETS = {'one_minute': 60.0, 'five_minutes': 300.0}  # key of presets.MINUTES -> CPU time of the updates, in seconds
 CHUNK = 20  # number of updates per call of the compiled program
+PILOT = 340  # number of updates timed for an entry of UPDATES
 WORDS = 'words'
 _PIECES = {'corpus.tokens': 'pieces'}
 SYSTEMS: dict[str, dict[str, Any]] = {  # differences from `make_config`
@@ -98,8 +100,8 @@ def all_runs() -> list[Run]:
 
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
-    """Returns the config of a run: the network of a preset in experiments/tied_lstm.py, trained on these files."""
-    c = config_lib.override(text.get_config(), {**tied_lstm.PRESETS[run.row], 'train.epochs': 12})
+    """Returns the config of a run: the network of a preset of all corpora, trained on these files."""
+    c = config_lib.override(text.get_config(), {**presets.MINUTES[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validate and save only at the end
@@ -240,6 +242,7 @@ def define(parser: study.StudyParser) -> None:
         help='name of the run to train; required',
     )
     parser.add_argument('--workdir', required=True, help='folder to write the texts and runs to; required')
+    parser.add_switch('--pilot', f'time {PILOT} updates, and print how many updates fit into the budget')
     parser.add_argument('--core', type=int, default=0, help='index of the CPU core that the run uses')
     parser.add_output_path(help='file to write the results to; default: print the results')
 
@@ -249,7 +252,12 @@ def main(flags: study.Flags) -> None:
     os.sched_setaffinity(0, {flags.core})
     process.set_up_process()
     (run,) = (run for run in all_runs() if run.name == flags.run)
-    measured = {'budget': BUDGETS[run.row], **train(run, expand('--workdir', flags.workdir), run.updates)}
+    workdir, budget = expand('--workdir', flags.workdir), BUDGETS[run.row]
+    if flags.pilot:
+        per_update = train(run, workdir, PILOT)['seconds']['updates'] / PILOT
+        print(run.name, round(budget / per_update / CHUNK) * CHUNK)
+        return
+    measured = {'budget': budget, **train(run, workdir, run.updates)}
     if flags.output:
         results.write(flags.output, measured)
     else:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments import tied_lstm
+from configs import presets
 from experiments.beyond.tokens import study, texts
 from experiments.beyond.tokens.study import Run
 from nplm_jax.data import corpora
@@ -25,7 +25,7 @@ def small(tmp_path, monkeypatch):
         paragraphs = [['<p>', *part.tolist()] for part in np.array_split(chosen, 30)]
         (folder / f'{split}.txt').write_text(texts.to_text([word for part in paragraphs for word in part]))
     little = {'model.m': 8, 'model.h': 8, 'output.samples': 10}
-    monkeypatch.setitem(tied_lstm.PRESETS, 'one_minute', {**tied_lstm.PRESETS['one_minute'], **little})
+    monkeypatch.setitem(presets.MINUTES, 'one_minute', {**presets.MINUTES['one_minute'], **little})
     monkeypatch.setitem(study.SYSTEMS[study.WORDS], 'corpus.max_vocabulary', 30)
     monkeypatch.setitem(study.SYSTEMS['bpe_2048'], 'corpus.pieces', 300)
     return tmp_path
