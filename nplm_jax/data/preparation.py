@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from nplm_jax.config import plugins
 from nplm_jax.data import prepared_texts, text_files
@@ -59,12 +58,11 @@ def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> P
     def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
         facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
         parallel_map = _parallel_map(folder / prepared_texts.JOB, facts, tokenizer)
-        with progress_bar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes', delay=0) as bar:
-            watched = [functools.partial(_watch, source.read, bar) for source in sources]
-            return tokenize(watched, tokenizer, parallel_map, write)
+        watched = [functools.partial(_watch, source, is_plain_text) for source in sources]
+        return tokenize(watched, tokenizer, parallel_map, write)
 
-    is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # a cached tokenizer imports it
+    # A cached tokenizer imports its plug-in.
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if plugins.is_path(tokenizer.kind) else []):
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
@@ -135,8 +133,10 @@ def _tokenize_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[Any, ...]:
     return *stream, *found
 
 
-def _watch(read: Callable[[], Iterable[TextChunk]], bar: tqdm.tqdm) -> Iterator[TextChunk]:
-    """Reads chunks and advances the progress bar by their sizes in bytes."""
-    for chunk in read():
-        yield chunk
-        bar.update(len(chunk.text.encode()))
+def _watch(source: TextSource, is_plain_text: bool) -> Iterator[TextChunk]:
+    """Reads the chunks of a text with a progress bar. A tokenizer that is learned reads its training text twice."""
+    num_bytes = sum(map(text_files.size, source.files)) if is_plain_text else None
+    with progress_bar(num_bytes, 'tokenizing', ' bytes', delay=0) as bar:
+        for chunk in source.read():
+            yield chunk
+            bar.update(len(chunk.text.encode()))

@@ -67,6 +67,18 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     np.testing.assert_array_equal(encoding.build_dataset(again, words).tokens_T, data.tokens_T)
 
 
+def test_a_progress_bar_never_exceeds_its_total(large, monkeypatch):
+    bars, make = [], preparation.progress_bar
+    monkeypatch.setattr(
+        preparation, 'progress_bar', lambda *args, **options: bars.append(make(*args, **options)) or bars[-1]
+    )
+    file = pathlib.Path(large.path)
+    file.write_text(file.read_text().replace(' W', ' w'))
+    corpora.load(corpus_settings('text', path=large.path, proper_nouns=True))  # finds them in a first pass
+    size = file.stat().st_size
+    assert len(bars) == 2 and all(0 < bar.n <= bar.total == size for bar in bars)
+
+
 def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
     path = pathlib.Path(large.path)
     path.write_text(path.read_text() + ' <s> </s> <s>')
