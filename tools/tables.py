@@ -51,6 +51,7 @@ SCRIPTS = {  # page -> scripts; a script whose name begins with a dot is in the 
         '.race --show',
         '.race --show --output=experiments/cost/speed/results/race_streams.json',
         '.race --show --output=experiments/cost/speed/results/race_mogrifier.json',
+        '.blocks --show',
         '.race --show --output=experiments/cost/speed/results/race_block_512.json',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.evaluation --show',

@@ -96,7 +96,7 @@ class NeuralLanguageModel(LanguageModel):
         num_devices = num_parts(self.sharding)
         # With a stateful body, every device must read all words in a block, but it scores only its share of them.
         num_readers = num_devices if self.network.body.start(1) is None else 1
-        largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
+        largest = min(default_block_size(self.sharding.platform, 'float32'), MAX_SCORES // self.network.vocabulary_size)
         share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # powers of two limit compilations
         size = max(SCORING_BATCH, min(largest, share))
         return size * num_readers + -size * num_readers % num_devices

@@ -1,7 +1,6 @@
 """Builds the network described by a config."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, cast
 
 from nplm_jax import nn
@@ -61,12 +60,9 @@ def check_scorer(body: Body, output: OutputLayer) -> None:
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
     """Replaces the automatic values listed in `AUTO` with concrete values for a platform."""
-    precision = precision_choice.native_precision
-    choices: dict[str, Callable[[str], Any]] = {
-        'model.precision': precision,
-        'output.precision': precision,
-        'output.block_size': default_block_size,
-    }
     now, platform = config.to_flat(settings), platform or nn.default_platform()
-    values = {key: choose(platform) for key, choose in choices.items() if now.get(key, ...) == AUTO[key]}
+    keys = [key for key, automatic in AUTO.items() if now.get(key, ...) == automatic]
+    values = {key: precision_choice.native_precision(platform) for key in keys if key != 'output.block_size'}
+    if 'output.block_size' in keys:
+        values['output.block_size'] = default_block_size(platform, (now | values)['output.precision'])
     return config.replace(settings, values)

@@ -7,6 +7,7 @@ from studies import start
 BENCHMARKS = {  # module -> the file of its results
     'cost.speed.race': 'speed/results/race.json',
     'cost.speed.evaluation': 'speed/results/evaluation.json',
+    'cost.speed.blocks': 'speed/results/blocks.json',
     'cost.speed.queries': 'speed/results/queries.json',
     'cost.scale.training': 'scale/results/training.json',
     'cost.scale.preparation': 'scale/results/preparation.json',

@@ -75,7 +75,8 @@ def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_precision_
     settings = small_settings({**LSTM, 'model.precision': 'auto', 'output.precision': 'auto'})
     network = network_from_settings(settings, 9, of_tpus.platform)
     assert network.body.precision == network.output.precision == 'bfloat16' and network.output.block_size == 1024
-    assert network_from_settings(settings, 9, 'cpu').output.block_size == 256
+    on_cpu = [small_settings({**LSTM, 'output.precision': precision}) for precision in ('float32', 'bfloat16')]
+    assert [network_from_settings(settings, 9, 'cpu').output.block_size for settings in on_cpu] == [512, 256]
 
 
 @pytest.mark.parametrize('platform', ['cpu', 'gpu'])

@@ -330,7 +330,7 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
     monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: 'float32')
     monkeypatch.setattr(multihost, 'differences_from_primary', differences)
     resolved = workdir.pin_auto_values(tmp_path, settings, data, 'cpu')
-    assert asked == [{'output.precision': 'float32', 'output.block_size': 256, 'train.input': 'device'}]
+    assert asked == [{'output.precision': 'float32', 'output.block_size': 512, 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
 
 
@@ -350,13 +350,13 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     settings = experiment.load_settings(small_network())
     data = loading.load_dataset(settings)
     sizes = {p: workdir.pin_auto_values(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
-    assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
+    assert sizes == {'cpu': 512, 'gpu': 4096, 'tpu': 1024}
     begun = to_record(config_lib.to_dict(workdir.pin_auto_values(tmp_path, settings, data, 'cpu')))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
     workdir.ensure_folder(tmp_path, settings)
-    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 256
+    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 512
     with refuses('--workdir'):
         workdir.ensure_folder(tmp_path, config_lib.replace(settings, {'output.block_size': 4096}))
 
