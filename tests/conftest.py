@@ -1,4 +1,4 @@
-"""Settings for all tests, and shared fixtures."""
+"""Defines settings for all tests and shared fixtures."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""Shared helpers for tests: small settings, data and networks, complete trainings, and the command line."""
+"""Shared helpers for tests: small settings, data and networks, complete training runs, and the command line."""
 
 from __future__ import annotations
 

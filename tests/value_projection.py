@@ -1,4 +1,4 @@
-"""Components whose parameter names suggest word rows that they are not, and components of the opposite kind."""
+"""Defines components whose parameter names only look like word rows, and components of the opposite kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's blocks of shell commands and Python code run as printed, in the world of small_world.py."""
+"""Runs the documentation's blocks of shell commands and Python code as printed, in the folder of small_world.py."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Training on eight simulated devices gives the results of one device; conftest.py may start a process with them."""
+"""Tests that training on eight simulated devices gives the same results as training on one device."""
 
 import contextlib
 import functools

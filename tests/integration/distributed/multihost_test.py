@@ -1,4 +1,4 @@
-"""Runs of two local processes with two simulated devices each."""
+"""Tests runs of two local processes with two simulated devices each."""
 
 import json
 import os

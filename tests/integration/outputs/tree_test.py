@@ -1,4 +1,4 @@
-"""The tree output: the same distribution by every method, probabilities of a small tree by hand, and gradients."""
+"""Tests the tree softmax: equal results from every method, a small tree calculated by hand, and gradients."""
 
 import jax
 import jax.numpy as jnp

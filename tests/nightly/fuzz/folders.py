@@ -1,4 +1,4 @@
-"""Untrusted run folders in every command of nplm: each command reads the folder or exits with a one-line error.
+"""Passes damaged run folders to every command of nplm, which must read the folder or exit with a one-line error.
 
 A case is a finished run's folder with one to three kinds of damage: edited bytes of any file; replaced JSON values; a
 file that is missing, empty or a folder; a count-based model with other arrays and a valid checksum; or sizes in

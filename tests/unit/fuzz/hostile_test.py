@@ -1,4 +1,4 @@
-"""Hostile and meaningless files give one-line errors in seconds, with memory in proportion to their size.
+"""Tests that malicious and meaningless files give one-line errors in seconds, with memory bounded by their size.
 
 This includes the cases found by the search in tests/nightly/fuzz.
 """

@@ -1,4 +1,4 @@
-"""New words: weights calculated by hand and in float64, rows as weighted means, biases that fit the counts."""
+"""Tests new words: weights by hand and in float64, rows as weighted means, and biases that fit the counts."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Exact perplexity: every word counts once, sums are precise, and a broken model gives no number."""
+"""Tests exact perplexity: every word counts once, sums are precise, and invalid models give no number."""
 
 import math
 

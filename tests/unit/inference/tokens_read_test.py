@@ -1,4 +1,4 @@
-"""Networks read each token of a context once, whatever is generated, searched or scored after it."""
+"""Tests that networks read each token of a context only once in generation, search and scoring."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""KenLM's interface: results by hand, by KenLM itself and by `nplm score`, and for all next words at once."""
+"""Compares KenLM's interface with hand calculations, with KenLM itself and with `nplm score`."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""On accelerators, arrays within and between layers are bfloat16 where products are; on a CPU they are float32."""
+"""Tests that activations are bfloat16 on accelerators where products are, and float32 on a CPU."""
 
 import dataclasses
 

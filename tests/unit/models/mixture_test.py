@@ -1,4 +1,4 @@
-"""Mixtures of models whose probabilities are given."""
+"""Tests mixtures of models with known probabilities."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The paper's network: equation 1 by hand and by a loop, the order of the context, and errors."""
+"""Tests the paper's network: equation 1 by hand and by a loop, the order of the context, and errors."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""P of any word: sums over all strings, results by hand, and agreement with the closed-vocabulary model."""
+"""Tests P of any word: sums over all strings, results by hand, and agreement with the closed-vocabulary model."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The interpolated trigram and a plain implementation of the paper's formulas."""
+"""Compares the interpolated trigram with a plain implementation of the paper's formulas."""
 
 import collections
 import math

@@ -1,4 +1,4 @@
-"""Both Kneser-Ney models and plain implementations of their formulas, on random text."""
+"""Compares both Kneser-Ney models with plain implementations of their formulas on random text."""
 
 import collections
 import dataclasses

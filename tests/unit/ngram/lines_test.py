@@ -1,4 +1,4 @@
-"""Counting and testing text line by line: the results of KenLM's lmplz, and the properties of a line-wise model."""
+"""Compares line-by-line counting with KenLM's lmplz, and tests the properties of the resulting models."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""The blockwise loss, compared with the plain loss in float64 and with finite differences."""
+"""Compares the blockwise loss with the plain loss in float64 and with finite differences."""
 
 import functools
 import math

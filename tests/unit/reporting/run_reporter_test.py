@@ -1,4 +1,4 @@
-"""Output of a run, however often it is stopped, and on a full disk."""
+"""Tests the output of runs, including runs that are stopped repeatedly and runs on a full disk."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""The choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
+"""Tests the choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The bigram proposal: its probabilities, its samples, and the effect of added counts."""
+"""Tests the bigram proposal: its probabilities, its samples, and the effect of added counts."""
 
 import jax
 import jax.numpy as jnp

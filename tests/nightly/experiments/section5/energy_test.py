@@ -1,4 +1,4 @@
-"""The energy network: its equation in float64, its gradients, and rejected settings."""
+"""Tests the energy network: its equation in float64, its gradients, and rejected settings."""
 
 import jax
 import jax.numpy as jnp

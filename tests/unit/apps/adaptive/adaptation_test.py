@@ -1,4 +1,4 @@
-"""Choice of an adaptive model."""
+"""Tests the choice of an adaptive model."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""P(word) from pieces: it sums to one, equals the definition, and multiplies to the probability of the tokens."""
+"""Tests P(word) for words of several pieces: its sum, its definition, and the product over the words."""
 
 import dataclasses
 import itertools
