@@ -314,7 +314,7 @@ def train(
     data: dataset.Dataset = DATA,
     reporter: Any = None,
 ) -> tuple[Params, Progress, Any]:
-    """Trains to the end, from the newest checkpoint in `folder`. Returns the best parameters, progress and reporter."""
+    """Trains from the newest checkpoint in `folder` to the end. Returns the best parameters, progress and reporter."""
     reporter = reporter or RecordingReporter()
     with contextlib.closing(CheckpointStore(folder)) as store:
         best, _, progress = fit(train_lib.train(prepare_run(settings, data), store, reporter, interrupted))
@@ -322,7 +322,7 @@ def train(
 
 
 def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tuple[tuple[Params, Progress, Any], int]:
-    """Trains with a stop at every n-th check for a signal. Returns the last result of `train`, and the checks."""
+    """Trains, and stops and resumes at every n-th signal check. Returns the last result of `train`, and the checks."""
     looks = iter(range(1000))
     while True:
         try:
@@ -338,7 +338,7 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> Params:
-    """Checks that training with a stop at every n-th check gives the same bits. Returns the parameters."""
+    """Checks that training that stops and resumes gives the same bits. Returns the parameters."""
     expected, _, uninterrupted = train(settings, folder / 'uninterrupted')
     (best, _, last_part), looks = train_in_parts(settings, folder / 'parts', every)
     assert looks > every and 0 < len(last_part.nll) < len(uninterrupted.nll)

@@ -90,8 +90,8 @@ RUNGS = {
     'averages': Rung('wide', 'three averages of the 35 words before the window', {'model.averages': 3}),
     'attention': Rung(
         'wide',
-        'attention to a word and the 64 before it instead of the concatenation (a Transformer of one layer), with a '
-        'third of the rate and 300 updates of warm-up',
+        'a one-layer Transformer, in which each word attends to itself and the 64 words before it, instead of the '
+        'concatenated features; a third of the learning rate, and 300 updates of warm-up',
         {
             'model.family': 'transformer',
             'model.expansion': 2,

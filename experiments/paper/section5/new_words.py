@@ -165,7 +165,7 @@ def find_neighbours(
 
 
 def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:
-    """Returns the mean change in log P of other validation words when all words of the task are added, nats."""
+    """Returns the mean change in log P of other validation words, in nats, when all words of the task are added."""
     weights_WxV = variant_weights(model, task, variant, SHOWN_ONCE)
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     start, tokens_T = task.full.valid.start, task.left_out.tokens_T

@@ -44,7 +44,7 @@ def to_alphabet(text: str) -> str:
 
 
 def to_bytes(token: str) -> bytes:
-    """Returns the bytes of a token; empty for a special token."""
+    """Returns the bytes of a token. A special token has none."""
     return b'' if token in (RARE, *BOUNDARY_TOKENS) else token.translate(_TO_BYTES).encode('latin-1')
 
 

@@ -311,7 +311,7 @@ def outcome(
 
 
 def _problem(code: int, stderr: str) -> str:
-    """Describes the problem with the exit of a command; empty if there is none."""
+    """Describes the problem with the exit of a command. Returns '' if there is none."""
     if 'Traceback' in stderr:
         return 'a traceback'
     if code == 0:

@@ -116,7 +116,7 @@ def add_counts(proposal: BigramProposal, added_G: jax.Array) -> BigramProposal:
 
 
 def draw(key: jax.Array, proposal: BigramProposal, previous_B: jax.Array, num_samples: int) -> jax.Array:
-    """Draws L words for each example from Q(. | previous word), with replacement. Returns ids, int32, B x L."""
+    """Draws L words for each example from Q(. | previous word), with replacement. Returns int32 ids, B x L."""
     V = len(proposal.first_R) - 2
     key_bigram, key_unigram = jax.random.split(key)
     rows_BxL = jnp.broadcast_to(previous_B[:, None], (len(previous_B), num_samples))
