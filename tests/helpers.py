@@ -162,7 +162,7 @@ def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
 
 @contextlib.contextmanager
 def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Iterator[pathlib.Path]:
-    """Writes modules by name to a folder, which becomes the working folder and is importable; names no plug-in."""
+    """Writes modules by name to a folder, which becomes the working folder and is importable. Names no plug-in."""
     for name, code in modules.items():
         (folder / f'{name}.py').write_text(code)
     monkeypatch.chdir(folder)
@@ -382,7 +382,7 @@ def command(*flags: Any) -> list[str]:
 
 
 def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Runs launch.py within this process, in a working folder; by default, the root of the repository."""
+    """Runs launch.py within this process, in a working folder. By default, this is the root of the repository."""
     argv = command(*flags)[1:]
     return call_main(lambda: launch_lib.main(launch_lib.parse_flags(argv), program=argv[:1]), argv, cwd)
 

@@ -31,7 +31,7 @@ class ValueProjection(BagOfFeatures):
 
 
 class ScaledScores(Scorer):
-    """y = b + scale * (U x), with a scale for each word."""
+    """A scorer that computes y = b + scale * (U x), with a scale for each word."""
 
     def scores(self, params, features, precision='float32'):
         """See `Scorer.scores`."""

@@ -56,7 +56,8 @@ def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
     """Returns the chunks of the training, validation and test files; see `chunks`.
 
     Args:
-        path: A folder with the three files, possibly of another corpus in this format. '' means the cache.
+        path: A folder with the three files, possibly of another corpus in this format, or '' for the cache or a
+            download.
         eos: See `chunks`.
 
     Raises:

@@ -5,8 +5,8 @@ r"""Compares the speed of n-gram queries with `nplm_jax.kenlm`, by line and by w
     nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models trained on Brown
     python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
         --also pruned.arpa mixed.arpa
-    python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
-    python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
+    python -m experiments.cost.speed.queries --quick     checks that lines and words of a small model agree
+    python -m experiments.cost.speed.queries --show      prints the table of the committed results
 
 Both packages read the same ARPA file, one after the other in each round. Each model is loaded in a separate process.
 The loading time of `query` is measured without a text, because it varies by more than the time needed to score a text.

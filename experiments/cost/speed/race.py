@@ -1,8 +1,8 @@
 """Compares training steps of nplm-jax, plain JAX and PyTorch, timed alternately on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,lstm] [--batch=512] [--contestants=ours,torch_compile]
-    python -m experiments.cost.speed.race --quick     a check: small batches, whose losses must agree
-    python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
+    python -m experiments.cost.speed.race --quick     checks small batches, whose losses must agree
+    python -m experiments.cost.speed.race --show      prints the table of the committed results
 
 Writes results/race.json and prints the table. PyTorch, which is not in requirements.txt, races if it is installed.
 """

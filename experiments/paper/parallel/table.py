@@ -1,6 +1,6 @@
 """The cost of an update in the paper's example: counts from compiled programs, and predictions for more devices.
 
-    python -m experiments.paper.parallel.table                          the tables of this folder's README
+    python -m experiments.paper.parallel.table                          prints the tables of this folder's README
     JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again
     python -m experiments.paper.parallel.table --figure --flops=1e14 --network=4e11   another machine
 

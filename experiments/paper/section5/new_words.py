@@ -341,8 +341,8 @@ def facts(measured: dict[str, Any]) -> str:
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
     change = measured['effect_on_others']
     return (
-        f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
-        f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the '
+        f'{measured["network"]}: The {len(words["valid"])} validation words have {later["valid"]:,} later occurrences, '
+        f'and the {len(words["test"])} test words have {later["test"]:,}. Training the two networks took {trainings}. With the '
         f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a new '
         f'word is instead estimated from the text up to its last shown occurrence, its log P with every method except '
         f'training changes by {shift} nats on average for {shown} occurrences, respectively.'

@@ -18,7 +18,7 @@ MARKS = LineStart(prefix=(1,), marks=(1, 2))
 
 
 class Falling(LanguageModel):
-    """log10 P(word i) = -i."""
+    """A model with log10 P(word i) = -i."""
 
     n = 3
 

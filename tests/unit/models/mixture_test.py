@@ -38,7 +38,7 @@ class Fixed(LanguageModel):
 
 
 class LastWordBins(mixture.ContextBins):
-    """The bin is the last word of the context."""
+    """Bins that are determined by the last word of the context."""
 
     num_bins = V
     num_context = 1

@@ -27,7 +27,7 @@ NUM_OTHER = NUM_CHARACTERS - 2
 
 
 class Table(LanguageModel):
-    """P(w | last word) from a table."""
+    """A model that reads P(w | last word) from a table."""
 
     n = 2
 

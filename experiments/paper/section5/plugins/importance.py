@@ -57,8 +57,10 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     """
 
     samples: Count = key(100, 'number of samples per example')
-    exact_target: bool = key(True, 'samples represent only words other than the target; the paper: all words')
-    adaptation: NonNegative = key(1.0, "weight of the network's words relative to training words in Q; 0: fixed counts")
+    exact_target: bool = key(True, 'let samples represent only words other than the target; the paper uses all words')
+    adaptation: NonNegative = key(
+        1.0, "weight of the network's words relative to training words in Q; 0 means fixed counts"
+    )
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_extras`."""
