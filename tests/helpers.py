@@ -218,7 +218,7 @@ def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, StepInputs]:
-    """Returns the arguments of an update that needs no corpus; `params` replaces the initial parameters."""
+    """Returns the arguments of an update that needs no corpus. `params` replaces the initial parameters."""
     program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
     state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
     return program, state if params is None else state.replace(params=params), StepInputs()

@@ -253,8 +253,9 @@ def make_table(measured: dict[str, Any]) -> str:
     ]
     header = ['file', 'words', 'largest difference from query', 'between lines and words', 'different lengths']
     model = (
-        f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
-        f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.'
+        f'The {measured["order"]}-gram model has {measured["vocabulary"]:,} words. The size of the ARPA file is '
+        f'{measured["arpa_bytes"] / 1e6:.0f} MB, and that of the packed model is '
+        f'{measured["packed_bytes"] / 1e6:.0f} MB. The times were measured on {measured["device"]}.'
     )
     return '\n\n'.join([table, loading, markdown_table(header, rows), model])
 

@@ -148,9 +148,10 @@ def make_table(measured: dict[str, Any]) -> str:
         f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
         for precision, by in measured['ceiling'].items()
     )
-    about = f'Batch {measured["batch"]}, {measured["steps"]} updates a turn, {measured["rounds"]} rounds, '
-    about += f'on {measured["device"]}, load {measured["load_before"]:.1f} before.'
-    return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
+    about = f'The race had {measured["rounds"]} rounds. A turn had {measured["steps"]} updates of '
+    about += f'{measured["batch"]} words. The device was {measured["device"]}, with a load of '
+    about += f'{measured["load_before"]:.1f} before the race.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}\nThe ceiling of matrix products is {ceiling}.'
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:

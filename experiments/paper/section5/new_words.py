@@ -342,7 +342,7 @@ def facts(measured: dict[str, Any]) -> str:
     change = measured['effect_on_others']
     return (
         f'{measured["network"]}: The {len(words["valid"])} validation words have {later["valid"]:,} later occurrences, '
-        f'and the {len(words["test"])} test words have {later["test"]:,}. Training the two networks took {trainings}. With the '
+        f'and the {len(words["test"])} test words have {later["test"]:,}. Training took {trainings}. With the '
         f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a new '
         f'word is instead estimated from the text up to its last shown occurrence, its log P with every method except '
         f'training changes by {shift} nats on average for {shown} occurrences, respectively.'

@@ -1,6 +1,6 @@
 """Writes word trees of Brown for output.kind=tree, times output layers, and prints the tables.
 
-    python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    writes codes by WordNet and by clusters of
+    python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    writes codes by WordNet and clusters of
                                              a trained network's features, and two codes per word
     python -m experiments.paper.section5.trees --take=NAME=RUN,...  copies the results of trained trees into results/
     python -m experiments.paper.section5.trees --time    times each output layer and writes results/tree_speed.json

@@ -56,7 +56,7 @@ class ByteTokenizer(Tokenizer):
 
     Attributes:
         pattern: A regular expression whose matches cover every text. Each match is tokenized separately.
-        normalization: The Unicode normal form of the text before tokenization: nfc, nfkc, or none for no change.
+        normalization: The Unicode normalization form of the text before tokenization: nfc, nfkc, or none.
         rules: The learned rules, in a form that each subclass defines.
     """
 

@@ -41,7 +41,7 @@ def report(folder, progress, steps):
 
 
 def read_events(path):
-    """Returns the values by (step, name) and the time of each step. A record has a length, and data between checksums."""
+    """Returns the values by (step, name) and the time of each step. A record has a length, data and two checksums."""
     data, values, times = path.read_bytes(), {}, {}
     while data:
         (size,) = struct.unpack('<Q', data[:8])
