@@ -1,4 +1,4 @@
-"""Plug-ins: components that a config chooses by import path, `package.module:Name`.
+"""Imports plug-ins, which are components that a config chooses by import path, `package.module:Name`.
 
 Bodies, output layers, schedules and tokenizers are frozen dataclasses. Corpora and optimizers are functions whose
 keyword arguments are their options. Every field and every option must have a default.

@@ -1,4 +1,4 @@
-"""The context of a line that is read independently of the preceding lines."""
+"""Defines the context of a line that is read independently of the preceding lines."""
 
 import dataclasses
 from typing import Self

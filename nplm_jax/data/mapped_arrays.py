@@ -1,4 +1,4 @@
-"""Chunked access to memory-mapped arrays, with one chunk in memory at a time."""
+"""Reads memory-mapped arrays in chunks, with one chunk in memory at a time."""
 
 import mmap
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Spans of token streams, and the special tokens in every vocabulary."""
+"""Defines spans of token streams, and the special tokens in every vocabulary."""
 
 import dataclasses
 

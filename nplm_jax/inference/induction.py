@@ -240,7 +240,7 @@ def append_words(
 def _sum_over_contexts(
     model: NeuralLanguageModel, seen: Sequence[Sequence[Occurrence]], function: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Sums a function of log P(v | before) over the occurrences of each new word. Returns float64, W x V."""
+    """Sums a function of log P(v | before) over the occurrences of each new word. The result is float64, W x V."""
     sums_WxV = np.zeros((len(seen), model.network.vocabulary_size))
     contexts = [(w, _context(model, occurrence)) for w, occurrences in enumerate(seen) for occurrence in occurrences]
     by_length = sorted(contexts, key=lambda pair: len(pair[1]))

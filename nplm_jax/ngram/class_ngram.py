@@ -122,7 +122,7 @@ def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabular
 
     Args:
         inner: The model to convert.
-        inner_vocabulary: The inner vocabulary, which is that of the model.
+        inner_vocabulary: The vocabulary of the model.
         vocabulary: The outer vocabulary, to which the model is converted.
     """
     inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)

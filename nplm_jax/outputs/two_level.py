@@ -1,6 +1,6 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), which is exactly normalized.
 
-Each of the H most frequent words (the shortlist) is a class of its own. The remaining words, in order of decreasing
+Each of the H most frequent words (the shortlist) forms its own class. The remaining words, in order of decreasing
 frequency, are divided into G classes of L words each. The last class may be smaller.
 
 Dims: V vocabulary, B batch, T = H + G classes.

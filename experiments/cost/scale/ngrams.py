@@ -53,7 +53,7 @@ HEADER = [
     'seconds',
     'processor s',
     'peak MB',
-    'MB on disk meanwhile',
+    'peak MB on disk',
     'MB of the model',
     'test perplexity',
 ]

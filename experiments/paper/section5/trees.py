@@ -49,7 +49,7 @@ ROWS = {  # output -> folder and file name of its results
     'nce': (results.folder('cheaper'), 'nce_1000'),
 }
 TREES = ('random', 'huffman', 'wordnet', 'clusters', 'two_codes')
-HEADER = ['output', 'nodes a word', 'epochs', 'seconds', 'valid', 'test']
+HEADER = ['output', 'nodes per word', 'epochs', 'seconds', 'valid', 'test']
 SIZES = (brown.VOCABULARY, 262_144)
 STEPS, ROUNDS = 50, 5
 

@@ -7,7 +7,7 @@ CONFIGS = flags.DEFINE_string(
 )
 SWEEP = flags.DEFINE_boolean('sweep', False, "Train every point that the config file's sweep() yields.")
 GRID = flags.DEFINE_multi_string(
-    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...; repeat the flag for additional keys.'
+    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...'
 )
 VECTORIZE = flags.DEFINE_boolean(
     'vectorize',
