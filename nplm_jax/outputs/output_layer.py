@@ -144,7 +144,7 @@ class OutputLayer(Component, abc.ABC):
 
         Args:
             train_T: The training words in reading order, int32.
-            vocabulary_size: V.
+            vocabulary_size: The size of the vocabulary, V.
         """
         return None
 

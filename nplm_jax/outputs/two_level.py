@@ -32,7 +32,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     The training loss is exact and reads only the rows of the shortlist and of the target's class.
 
     Attributes:
-        vocabulary_size: V. Arrays padded for a mesh have more rows.
+        vocabulary_size: The size of the vocabulary, V. Arrays padded for a mesh have more rows.
     """
 
     num_shortlist: CountOrZero = key(1000, 'number of most frequent words; each forms its own class')

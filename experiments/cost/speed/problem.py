@@ -63,7 +63,7 @@ class Problem:
 
     Attributes:
         settings: The settings of the network and its training.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
         positions_SxB: The positions of the words that each update predicts, int32, in training order. Each turn is an

@@ -252,7 +252,7 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
 
     Args:
         statistic: A function of the indices of the words.
-        num_words: W.
+        num_words: The number of words, W.
         seed: Seed of the resampling.
     """
     numbers_RxW = np.random.default_rng(seed).integers(0, num_words, (RESAMPLES, num_words))

@@ -61,7 +61,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
 
     Args:
         settings: The settings of the run.
-        data: Its corpus.
+        data: The corpus of the network.
 
     Returns:
         The network and its scores: perplexities, the mean NLL of each band of test words, and seconds.

@@ -74,7 +74,7 @@ def estimate(train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
 
     Args:
         train_T: The training words in reading order, int.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
     """
     V, words_T = vocabulary_size, np.asarray(train_T, np.int64)
     keys, counts = np.unique(words_T[:-1] * V + words_T[1:], return_counts=True)
