@@ -1,4 +1,4 @@
-# The command nplm on a CPU: docker build -t nplm-jax . && docker run --rm nplm-jax --help
+# Builds an image that runs nplm on a CPU: docker build -t nplm-jax . && docker run --rm nplm-jax --help
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE requirements.txt ./

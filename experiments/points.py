@@ -95,7 +95,7 @@ def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Traini
 
 
 def table1() -> Iterator[Point]:
-    """Yields Table 1: every row, additional seeds for two networks, and two networks that are not in the paper."""
+    """Yields the runs of Table 1: every row, additional seeds for two networks, and two additional networks."""
     folder = results.folder('table1')
     for preset in (*brown.TABLE1, 'large'):
         yield _preset(folder, 'brown', preset)
@@ -111,7 +111,7 @@ def table1() -> Iterator[Point]:
 
 
 def table2() -> Iterator[Point]:
-    """Yields the rows of Table 2, on WikiText-2 with marks before articles and lines."""
+    """Yields the runs of Table 2 on WikiText-2, with marks before articles and lines."""
     for preset in wikitext2.TABLE2:
         config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
         result = results.folder('table2') / f'{preset}.json'
@@ -156,7 +156,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the points on Brown: the networks for each training time, a distilled network, and mixtures."""
+    """Yields the runs on Brown: networks for each training time, a distilled network, and mixtures of models."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
@@ -169,7 +169,7 @@ def frontier() -> Iterator[Point]:
 
 
 def on_wikitext2() -> Iterator[Point]:
-    """Yields the points on WikiText-2: the 5-grams, the networks for each training time, and mixtures."""
+    """Yields the runs on WikiText-2: 5-gram models, networks for each training time, and mixtures of models."""
     folder = results.folder('wikitext2')
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
@@ -183,7 +183,7 @@ def on_wikitext2() -> Iterator[Point]:
 
 
 def lineage() -> Iterator[Point]:
-    """Yields the rungs of the ladder on Brown, and some on WikiText-2, with two seeds (one if count-based)."""
+    """Yields the runs of the ladder on Brown, and some on WikiText-2. Networks are trained with two seeds."""
     for corpus in ladder.CORPORA:
         for seed in (1, 2):
             for rung in ladder.RUNGS:
@@ -202,7 +202,7 @@ def use() -> Iterator[Point]:
 
 
 def tokens() -> Iterator[Point]:
-    """Yields the networks over words, subwords and bytes; their texts and runs are in `tokens`."""
+    """Yields the networks over words, subwords and bytes. Their texts and runs are in `tokens`."""
     for run in tokens_study.all_runs():
         command = 'experiments.beyond.tokens.study', f'--run={run.name}'
         yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)

@@ -105,7 +105,7 @@ def _run(command: list[str], until: float) -> None:
             child.wait()
             raise
     if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the child has no handler during its first second
-        raise TimeoutError('stopped; the same command continues')
+        raise TimeoutError('stopped; run the same command again to resume')
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
 

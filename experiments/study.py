@@ -156,7 +156,7 @@ def run(
         define: Adds the flags.
         measure: Measures, writes and prints the results.
         show: Returns the table of the committed results.
-        measure_if: The flag or argument that selects the measurement; '' if `measure` needs none.
+        measure_if: The flag or argument that selects the measurement, or '' if `measure` needs none.
         argv: The words after the module's name; by default, those of the current process.
 
     Failures are reported in one line. The exit code is 2 if the input is invalid, 1 if a package or a file is missing

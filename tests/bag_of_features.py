@@ -1,4 +1,4 @@
-"""A minimal body, as a user would add it: y = b + U (the mean of the context's features)."""
+"""A minimal body, written as a user's plug-in: y = b + U (the mean of the context's features)."""
 
 from __future__ import annotations
 

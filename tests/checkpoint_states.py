@@ -1,4 +1,4 @@
-"""Small training states, and checkpoint stores that contain them, for the tests of checkpoints."""
+"""Defines small training states and checkpoint stores for the tests of checkpoints."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Settings for all tests, and shared fixtures."""
+"""Defines settings for all tests and shared fixtures."""
 
 import functools
 import gc
@@ -114,7 +114,7 @@ def nplm_command(lines):
 
 @pytest.fixture(scope='session')
 def brown_data():
-    """Returns Brown as ids for a row of its config, cached: '' is closest to the paper, ',cased' keeps upper case."""
+    """Returns the cached ids of Brown for a row of its config. '' is closest to the paper; ',cased' keeps the case."""
     return functools.cache(lambda row='': loading.load_dataset(config_lib.from_config(brown.get_config(row))))
 
 

@@ -1,4 +1,4 @@
-"""Dask workers on this machine."""
+"""Starts Dask workers on this machine."""
 
 import contextlib
 import pathlib

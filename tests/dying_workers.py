@@ -1,4 +1,4 @@
-"""Dask workers that are killed while they work."""
+"""Starts Dask workers that are killed while they work."""
 
 import contextlib
 import os

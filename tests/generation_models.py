@@ -1,4 +1,4 @@
-"""Models with known distributions, and samples from them, for the tests of generation."""
+"""Defines models with known distributions for the tests of generation, and samples from them."""
 
 import jax
 import jax.numpy as jnp

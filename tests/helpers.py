@@ -1,4 +1,4 @@
-"""Shared helpers for tests: small settings, data and networks, complete trainings, and the command line."""
+"""Shared helpers for tests: small settings, data and networks, complete training runs, and the command line."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
 
 @contextlib.contextmanager
 def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Iterator[pathlib.Path]:
-    """Writes modules by name to a folder, which becomes the working folder and is importable; names no plug-in."""
+    """Writes modules by name to a folder, which becomes the working folder and is importable. Names no plug-in."""
     for name, code in modules.items():
         (folder / f'{name}.py').write_text(code)
     monkeypatch.chdir(folder)
@@ -218,7 +218,7 @@ def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, StepInputs]:
-    """Returns the arguments of an update that needs no corpus; `params` replaces the initial parameters."""
+    """Returns the arguments of an update that needs no corpus. `params` replaces the initial parameters."""
     program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
     state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
     return program, state if params is None else state.replace(params=params), StepInputs()
@@ -314,7 +314,7 @@ def train(
     data: dataset.Dataset = DATA,
     reporter: Any = None,
 ) -> tuple[Params, Progress, Any]:
-    """Trains to the end, from the newest checkpoint in `folder`. Returns the best parameters, progress and reporter."""
+    """Trains from the newest checkpoint in `folder` to the end. Returns the best parameters, progress and reporter."""
     reporter = reporter or RecordingReporter()
     with contextlib.closing(CheckpointStore(folder)) as store:
         best, _, progress = fit(train_lib.train(prepare_run(settings, data), store, reporter, interrupted))
@@ -322,7 +322,7 @@ def train(
 
 
 def train_in_parts(settings: Settings, folder: pathlib.Path, every: int) -> tuple[tuple[Params, Progress, Any], int]:
-    """Trains with a stop at every n-th check for a signal. Returns the last result of `train`, and the checks."""
+    """Trains, and stops and resumes at every n-th signal check. Returns the last result of `train`, and the checks."""
     looks = iter(range(1000))
     while True:
         try:
@@ -338,7 +338,7 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def check_resumed(settings: Settings, folder: pathlib.Path, every: int = 6) -> Params:
-    """Checks that training with a stop at every n-th check gives the same bits. Returns the parameters."""
+    """Checks that training that stops and resumes gives the same bits. Returns the parameters."""
     expected, _, uninterrupted = train(settings, folder / 'uninterrupted')
     (best, _, last_part), looks = train_in_parts(settings, folder / 'parts', every)
     assert looks > every and 0 < len(last_part.nll) < len(uninterrupted.nll)
@@ -382,7 +382,7 @@ def command(*flags: Any) -> list[str]:
 
 
 def launch(*flags: Any, cwd: pathlib.Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Runs launch.py within this process, in a working folder; by default, the root of the repository."""
+    """Runs launch.py within this process, in a working folder. By default, this is the root of the repository."""
     argv = command(*flags)[1:]
     return call_main(lambda: launch_lib.main(launch_lib.parse_flags(argv), program=argv[:1]), argv, cwd)
 

@@ -1,4 +1,4 @@
-"""Runs with pieces, characters or bytes as tokens, on texts in several languages."""
+"""Creates runs with pieces, characters or bytes as tokens, on texts in several languages."""
 
 import pathlib
 from collections.abc import Iterable

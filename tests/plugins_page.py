@@ -1,4 +1,4 @@
-"""The plug-ins of docs/howto/plugins.md."""
+"""Reads the plug-ins from docs/howto/plugins.md."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Small recurrent networks with their batches, carries and losses, for the tests of recurrent bodies."""
+"""Creates small recurrent networks with batches, carries and losses, for the tests of recurrent bodies."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A batch with sampled losses and the full loss, for the tests of sampled output layers."""
+"""Defines a batch with sampled losses and the full loss, for the tests of sampled output layers."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""A small Optuna search, for the tests of launch.py --search."""
+"""Defines a small Optuna search, for the tests of launch.py --search."""
 
 import contextlib
 import re

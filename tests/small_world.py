@@ -1,4 +1,4 @@
-"""A folder in which the commands of the documentation run in seconds, exactly as printed.
+"""Creates a folder in which the commands of the documentation run in seconds, exactly as printed.
 
 Its configs are the repository's own on a text of a thousand words, with one small network and two epochs. Its `python`
 and `nplm` start as forks of a process that has imported JAX.

@@ -1,4 +1,4 @@
-"""Test problems for losses over all words, and reference solutions by the formulas in float64."""
+"""Defines test problems for losses over all words, with float64 reference solutions computed by the formulas."""
 
 import jax
 import jax.numpy as jnp

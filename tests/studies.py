@@ -1,4 +1,4 @@
-"""Starts a study within this process, like `python -m experiments.STUDY`."""
+"""Starts a study within this process, in the same way as `python -m experiments.STUDY`."""
 
 import functools
 import runpy

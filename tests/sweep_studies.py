@@ -1,4 +1,4 @@
-"""A small sweep, for the tests of launch.py --sweep."""
+"""Defines a small sweep, for the tests of launch.py --sweep."""
 
 SWEEP = """
 from configs import sentences

@@ -1,4 +1,4 @@
-"""Components whose parameter names suggest word rows that they are not, and components of the opposite kind."""
+"""Defines components whose parameter names only look like word rows, and components of the opposite kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ValueProjection(BagOfFeatures):
 
 
 class ScaledScores(Scorer):
-    """y = b + scale * (U x), with a scale for each word."""
+    """A scorer that computes y = b + scale * (U x), with a scale for each word."""
 
     def scores(self, params, features, precision='float32'):
         """See `Scorer.scores`."""

@@ -1,6 +1,6 @@
-"""What Sphinx does for this site: links to sources lead to the site's pages of them, and |V| in a docstring stays.
+"""A Sphinx extension that links source files to their pages on the site and preserves |V| in docstrings.
 
-The tables of keys, commands and modules are in the pages themselves; `python -m tools.reference_pages` writes them.
+The pages themselves contain the tables of keys, commands and modules, which `python -m tools.reference_pages` writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def escape(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, li
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Registers both."""
+    """Registers `escape` and `link_sources`."""
     app.connect('autodoc-process-docstring', escape, priority=400)  # before napoleon
     app.connect('doctree-resolved', link_sources)
     return {'parallel_read_safe': True, 'parallel_write_safe': True}

@@ -1,4 +1,4 @@
-"""Panels of horizontal bars as SVG, for the figures of docs/explanation."""
+"""Draws panels of horizontal bars as SVG, for the figures of docs/explanation."""
 
 from collections.abc import Mapping
 

@@ -1,10 +1,10 @@
 """The neural probabilistic language model of Bengio et al. (2003), trained on the Brown Corpus, in one file.
 
-Read it from top to bottom. It needs JAX, NumPy and the corpus; nplm_from_scratch.md has commands and exercises.
+Read this file from top to bottom. It requires JAX, NumPy and the corpus. See nplm_from_scratch.md for commands.
 
-Names are the paper's: |V| words, n-1 previous words predict a word, each word has m features (its row of C), and the
-hidden layer has h units. A suffix of an array's name is its shape: V words of the vocabulary, N = n-1 context words,
-M = m features, P = N * M, K = h hidden units, B words of a batch, T words of the text.
+The notation is the paper's: the vocabulary has |V| words, the n-1 previous words predict a word, each word has m
+features (its row of C), and the hidden layer has h units. The name of an array ends in its shape: V words in the
+vocabulary, N = n-1 context words, M = m features, P = N * M, K = h hidden units, B words in a batch, T words of text.
 """
 
 import argparse
@@ -31,7 +31,7 @@ RARE, SECONDS = 0, 3.0  # the id of <rare>, which stands for all unknown words; 
 
 # --- the words (section 4) -------------------------------------------------------------------------------------------
 def read_brown(path: str = '') -> list[str]:
-    """Returns the texts of a folder or brown.zip, by default that of $NLTK_DATA, with tags ('The/at jury/nn')."""
+    """Returns the tagged texts ('The/at jury/nn') in a folder or brown.zip, by default from $NLTK_DATA."""
     folders = [*os.environ.get('NLTK_DATA', '').split(os.pathsep), '~/nltk_data', '/usr/share/nltk_data']
     places = [f'{folder}/corpora/{name}' for folder in folders if folder for name in ('brown.zip', 'brown')]
     found = [p for place in ([path] if path else places) if (p := pathlib.Path(place).expanduser()).exists()]
@@ -43,28 +43,28 @@ def read_brown(path: str = '') -> list[str]:
 
 
 def to_words(text: str) -> list[str]:
-    """Returns a text's words without tags, in lower case (dog's is dog 's), after <text>, each paragraph after <p>."""
+    """Returns <text> and the words in lower case, without tags (dog's becomes dog 's), with <p> before paragraphs."""
     text = re.sub(r"(?<=\S)'s(?!\S)", " 's", re.sub(r'/[^/\s]*(?!\S)', '', text).lower())
     paragraphs = [words for paragraph in re.split(r'\n\s*\n', text) if (words := paragraph.split())]
     return ['<text>', *(word for words in paragraphs for word in ['<p>', *words])]
 
 
 def build_vocabulary(words: list[str], min_count: int, max_vocabulary: int) -> list[str]:
-    """Returns <rare> and the words that occur often enough, the most frequent first: the id of a word is its place."""
+    """Returns <rare> and the words that occur often enough, the most frequent first. The id of a word is its index."""
     marks, counts = {'<text>', '<p>'} & set(words), collections.Counter(words).most_common()
     kept = marks.union([w for w, c in counts if c >= min_count and w not in marks][: max_vocabulary - 1 - len(marks)])
     return ['<rare>', *(word for word, _ in counts if word in kept)]
 
 
 def examples(ids_T: jax.Array, positions_B: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the n-1 words before each position in reading order, B x N, and the word at it."""
+    """Returns the n-1 words before each position in reading order, B x N, and the word at each position."""
     before_BxN = positions_B[:, None] - jnp.arange(n - 1, 0, -1)
     return jnp.where(before_BxN < 0, RARE, ids_T[before_BxN]), ids_T[positions_B]
 
 
 # --- the network (section 2) -----------------------------------------------------------------------------------------
 def init(key: jax.Array, frequencies_V: np.ndarray, n: int, m: int, h: int, direct: bool) -> Theta:
-    """Returns the initial theta = (b, d, W, U, H, C); b is the log-frequencies, so the others need not learn them."""
+    """Returns the initial theta = (b, d, W, U, H, C). b contains the log-frequencies, so they need not be learned."""
     V, P = len(frequencies_V), (n - 1) * m
     shapes = {'C': (V, m), 'H': (h, P), 'U': (V, h)} | ({'W': (V, P)} if direct else {})
     bounds = {'C': 0.1, 'H': P**-0.5, 'U': max(h, 1) ** -0.5, 'W': P**-0.5}
@@ -75,20 +75,20 @@ def init(key: jax.Array, frequencies_V: np.ndarray, n: int, m: int, h: int, dire
 
 
 def logits(theta: Theta, contexts_BxN: jax.Array) -> jax.Array:
-    """Returns y = b + W x + U tanh(d + H x) (equation 1), B x V; x begins with the most recent word's features."""
+    """Returns y = b + W x + U tanh(d + H x) (equation 1), B x V. x begins with the most recent word's features."""
     x_BxP = theta['C'][contexts_BxN[:, ::-1]].reshape(len(contexts_BxN), -1)
     y_BxV = theta['b'] + jnp.tanh(theta['d'] + x_BxP @ theta['H'].T) @ theta['U'].T
     return y_BxV + x_BxP @ theta['W'].T if 'W' in theta else y_BxV
 
 
 def nll(theta: Theta, contexts_BxN: jax.Array, targets_B: jax.Array, y: Logits = logits) -> jax.Array:
-    """Returns -log P(target), B, nats, where P(w) = exp(y_w) / sum over all words of exp(y)."""
+    """Returns -log P(target) of each example in nats, where P(w) = exp(y_w) / sum over all words of exp(y)."""
     y_BxV = y(theta, contexts_BxN)
     return jax.nn.logsumexp(y_BxV, axis=1) - jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
 
 
 def shown(name: str, items: Sequence) -> Iterator:
-    """Yields the items, and prints to stderr every few seconds how many are done."""
+    """Yields the items, and prints the progress to stderr every few seconds."""
     start = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
@@ -99,7 +99,7 @@ def shown(name: str, items: Sequence) -> Iterator:
 
 # --- training (section 2.1) ------------------------------------------------------------------------------------------
 def learning_rate(s: argparse.Namespace, step: int, num_steps: int) -> float:
-    """Returns the rate of a step: a cosine from the peak to 0, or the paper's epsilon_0 / (1 + r t), t in words."""
+    """Returns the rate of a step: a cosine from the peak to 0, or the paper's epsilon_0 / (1 + r t) after t words."""
     if s.paper:  # a rate for each word, and `update` takes the mean over the words of a batch
         return s.batch_size * 1e-3 / (1 + 1e-8 * step * s.batch_size)
     return s.rate * (1 + math.cos(math.pi * step / num_steps)) / 2
@@ -109,7 +109,7 @@ def learning_rate(s: argparse.Namespace, step: int, num_steps: int) -> float:
 def update(
     theta: Theta, ids_T: jax.Array, positions_B: jax.Array, rate: float, decay: float, n: int, loss: Loss = nll
 ) -> tuple[Theta, jax.Array]:
-    """Makes one step of gradient descent on mean NLL + decay/2 |weights|^2. Returns: theta, the NLL before the step."""
+    """Makes a step of gradient descent on mean NLL + decay/2 |weights|^2. Returns theta and the NLL before the step."""
     contexts_BxN, targets_B = examples(ids_T, positions_B, n)
     mean, gradient = jax.value_and_grad(lambda theta: loss(theta, contexts_BxN, targets_B).mean())(theta)
     weights = {a: decay * value if value.ndim > 1 else 0.0 for a, value in theta.items()}  # the biases do not decay
@@ -117,7 +117,7 @@ def update(
 
 
 def train(theta: Theta, ids_T: jax.Array, s: argparse.Namespace, loss: Loss = nll) -> Iterator[tuple[Theta, float]]:
-    """Yields theta and the mean NLL after each pass over the training words, which has a random order of its own."""
+    """Yields theta and the mean NLL after each pass over the training words. Each pass has its own random order."""
     rng, steps = np.random.default_rng(s.seed), s.train // s.batch_size
     for epoch in range(s.epochs):
         order, means = rng.permutation(s.train)[: steps * s.batch_size].reshape(steps, s.batch_size), []
@@ -137,7 +137,7 @@ def perplexity(theta: Theta, ids_T: jax.Array, span: range, n: int, loss: Loss =
 
 
 def sample(theta: Theta, vocabulary: list[str], start: list[str], length: int, n: int, seed: int = 1) -> list[str]:
-    """Returns `start` and the words that follow, each drawn from P(w | the n-1 words before it); never <rare>."""
+    """Returns `start` and the words that follow, each drawn from P(w | the n-1 words before it), except <rare>."""
     ids, next_y = [RARE] * (n - 1) + [vocabulary.index(word) for word in start], jax.jit(logits)
     for key in jax.random.split(jax.random.key(seed), length):
         y_V = next_y(theta, jnp.array([ids[-(n - 1) :]]))[0].at[RARE].set(-jnp.inf)
@@ -146,22 +146,22 @@ def sample(theta: Theta, vocabulary: list[str], start: list[str], length: int, n
 
 
 def neighbours(theta: Theta, vocabulary: list[str], word: str, count: int = 5, among: int = 1000) -> list[str]:
-    """Returns the words whose features have the largest cosine with a word's, among the most frequent words."""
+    """Returns the words, among the most frequent ones, whose features have the largest cosine with those of a word."""
     C_VxM = np.asarray(theta['C']) / np.linalg.norm(theta['C'], axis=1, keepdims=True)
     cosines_V = C_VxM[:among] @ C_VxM[vocabulary.index(word)]
     return [vocabulary[i] for i in np.argsort(-cosines_V) if vocabulary[i] != word][:count]
 
 
 def settings(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Returns the flags of a command line; by default the paper's MLP9 by a faster recipe than the paper's."""
+    """Returns the flags of a command line. The defaults train the paper's MLP9 with a faster recipe."""
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
-    parser.add_argument('--brown', default='', help='the folder of Brown, or brown.zip; else below $NLTK_DATA')
+    parser.add_argument('--brown', default='', help='folder of Brown, or brown.zip; default: in $NLTK_DATA')
     defaults = {'n': 5, 'm': 30, 'h': 100, 'rate': 2.0, 'decay': 1e-5, 'epochs': 6, 'batch_size': 128, 'seed': 1}
     defaults |= {'min_count': 4, 'max_vocabulary': 16_383, 'train': 800_000, 'valid': 0, 'test': 0}
     for name, value in defaults.items():
         parser.add_argument(f'--{name}', type=type(value), default=value, help=f'default: {value or "train / 4"}')
-    parser.add_argument('--direct', action='store_true', help='direct connections W from the features to the output')
-    parser.add_argument('--paper', action='store_true', help="the paper's rate 1e-3 / (1 + 1e-8 t) and decay 1e-4")
+    parser.add_argument('--direct', action='store_true', help='add direct connections W from features to output')
+    parser.add_argument('--paper', action='store_true', help="use the paper's rate 1e-3 / (1 + 1e-8 t) and decay 1e-4")
     s = parser.parse_args(arguments)
     s.valid, s.test = s.valid or s.train // 4, s.test or s.train // 4
     return s
@@ -171,7 +171,7 @@ def prepare(s: argparse.Namespace) -> tuple[list[str], jax.Array, Theta]:
     """Returns the vocabulary, the ids of all words of Brown, and the initial theta."""
     words = [word for text in read_brown(s.brown) for word in to_words(text)]
     if not 0 < s.batch_size <= s.train < s.train + s.valid < len(words):
-        sys.exit(f'--train={s.train} --valid={s.valid}: must be a batch or more, and leave some of {len(words)} words')
+        sys.exit(f'--train={s.train} --valid={s.valid}: must be at least a batch, and leave some of {len(words)} words')
     vocabulary = build_vocabulary(words, s.min_count, s.max_vocabulary)
     id_of = {word: i for i, word in enumerate(vocabulary)}
     ids_T = jnp.array([id_of.get(word, RARE) for word in words], jnp.int32)

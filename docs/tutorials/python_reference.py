@@ -1,4 +1,4 @@
-"""English prose that needs no download: the Python language reference, which is part of every Python installation."""
+"""Reads English prose without a download: the Python language reference, a part of every Python installation."""
 
 import random
 import re
@@ -6,7 +6,7 @@ from pydoc_data import topics
 
 
 def paragraphs() -> list[str]:
-    """Returns the different paragraphs of prose, each on one line, in a fixed random order; no code, no grammar."""
+    """Returns the distinct paragraphs of prose, each on one line, in a fixed random order. Omits code and grammar."""
     found = []
     for _, page in sorted(topics.topics.items()):
         for block in re.split(r'\n\s*\n', page):
@@ -19,7 +19,7 @@ def paragraphs() -> list[str]:
 
 
 def sentences() -> list[str]:
-    """Returns the sentences of at least three words, in lower case and without punctuation, as a recogniser writes."""
+    """Returns the sentences of at least three words, in lower case and without punctuation, like a recogniser."""
     parts = (part for paragraph in paragraphs() for part in re.split(r'(?<=[.;:?!])\s+', paragraph))
     spoken = (re.findall(r"[a-z]+(?:'[a-z]+)?", part.lower().replace('’', "'")) for part in parts)
     return [' '.join(words) for words in spoken if len(words) >= 3]

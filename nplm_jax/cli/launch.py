@@ -1,6 +1,6 @@
 """The entry point of `launch.py`, `nplm train` and `nplm sweep`. Reports expected failures in one line.
 
-This module does not import JAX, so --help and flag errors are fast.
+This module does not import JAX, so that help texts and errors in flags are printed quickly.
 """
 
 import os

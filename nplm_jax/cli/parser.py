@@ -1,4 +1,4 @@
-"""Defines the argument parser of the commands. This module does not import JAX, so --help is fast."""
+"""Defines the argument parser of the commands without importing JAX, so that help texts are printed quickly."""
 
 import argparse
 import math

@@ -21,7 +21,7 @@ class Options(dict[str, Any]):
     """The options of a function plug-in, by name. This dictionary is hashable, because config sections must be.
 
     Attributes:
-        function: The function; None if the user did not name its module, which is then not imported.
+        function: The function, or None if the user did not name its module, which is then not imported.
     """
 
     def __init__(self, values: Iterable[Any] | Mapping[str, Any] = (), function: Any = None) -> None:
@@ -60,7 +60,7 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
 
 
 def describe_allowed(kind: Any) -> str:
-    """Describes the values that a type allows; '' if the type has neither a range nor a list of values."""
+    """Returns a description of the values that a type allows, or '' if it has neither a range nor a list of values."""
     if typing.get_origin(kind) is Literal:
         return f'must be one of {", ".join(map(str, typing.get_args(kind)))}'
     return '; '.join(check.allowed for check in _checks(kind))

@@ -79,7 +79,7 @@ def key(
     Args:
         default: The default value of the key in a config.
         meaning: The description of the key, shown by `--print_config`.
-        needs: The condition under which a run has the key; None if every run has the key.
+        needs: The condition under which a run has the key, or None if every run has the key.
         by_hand: The default value of the field if a component is constructed in code rather than from a config. If this
             argument is omitted, both defaults are the same.
         file_unless: For a key of an output layer whose value may be a file name: the values that are not file names.
@@ -96,7 +96,7 @@ def chosen(kind: str, needs: Needs | None = None) -> Any:
     Args:
         kind: The config key that chooses the component, such as `model.family`. The other keys of the component are in
             the same section.
-        needs: The condition under which a run has the component; None if every run has it.
+        needs: The condition under which a run has the component, or None if every run has it.
     """
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 

@@ -19,7 +19,7 @@ from nplm_jax.utils.names import did_you_mean
 
 
 def kind_of(word: str) -> str:
-    """Returns the key that chooses a component, such as `model.family` for `lstm`; '' if there is no such component.
+    """Returns the key that chooses a component, such as `model.family` for `lstm`, or '' if there is no such component.
 
     Raises:
         BadInput: The word is the import path of a plug-in that cannot be imported or is not a component.

@@ -25,8 +25,8 @@ class Key(NamedTuple):
         name: The flattened key, such as `model.h`.
         value: The value in this run.
         default: The default value.
-        allowed: The constraint on the value; empty if only the type is constrained.
-        meaning: The description of the key; empty for the keys of an unimported plug-in and for options.
+        allowed: The constraint on the value, or '' if only the type is constrained.
+        meaning: The description of the key, or '' for the keys of an unimported plug-in and for options.
     """
 
     name: str
@@ -60,7 +60,7 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
         section: The dataclass of the section or component.
         remaining: The values by flattened key. Missing keys take their defaults.
         prefix: The prefix of the keys, such as `model.`.
-        settings: The partly built settings that contain the section; None if the section is the settings.
+        settings: The partly built settings that contain the section, or None if the section is the settings.
         **given: The values of fields that are not keys, such as the name of a component.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Plug-ins: components that a config chooses by import path, `package.module:Name`.
+"""Imports plug-ins, which are components that a config chooses by import path, `package.module:Name`.
 
 Bodies, output layers, schedules and tokenizers are frozen dataclasses. Corpora and optimizers are functions whose
 keyword arguments are their options. Every field and every option must have a default.
@@ -97,7 +97,7 @@ def _checked(modules: Iterable[str]) -> list[str]:
 
 
 def flags(modules: Iterable[str]) -> list[str]:
-    """Returns the command-line flag for the given modules, such as ['--plugins=a,b']; [] if there are no modules."""
+    """Returns the command-line flag for the given modules, such as ['--plugins=a,b'], or [] if there are no modules."""
     names = ','.join(modules)
     return [f'--plugins={names}'] if names else []
 
@@ -108,7 +108,7 @@ def is_allowed(path: str) -> bool:
 
 
 def allowed() -> list[str]:
-    """Returns the modules that the user named; an empty list within `importing_none`."""
+    """Returns the modules that the user named. Within `importing_none`, returns an empty list."""
     if not _imports.get():
         return []
     return [*filter(None, map(str.strip, os.environ.get(ENVIRONMENT, '').split(','))), *_named.get()]

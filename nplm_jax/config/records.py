@@ -19,7 +19,7 @@ def to_record(config: Mapping[str, Any], digests: Mapping[str, str] | None = Non
 
     Args:
         config: The values of all keys, nested by section.
-        digests: The SHA-256 digests of other files in the run folder, by file name; None for an empty dictionary.
+        digests: The SHA-256 digests of other files in the run folder, by file name, or None for an empty dictionary.
     """
     record = {'format': FORMAT, **config}
     return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}

@@ -1,4 +1,4 @@
-"""Config sections that do not belong to a component: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
+"""Config sections that are not part of a component: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
 
 import dataclasses
 from typing import Annotated, Any, Literal
@@ -68,7 +68,7 @@ class CorpusSettings:
     path: str = key(
         '',
         'for text: a UTF-8 file, or a folder whose files are read in alphabetical order; for ap_news, wikitext2 and '
-        'wikitext103: the folder that contains the corpus; for wikitext103, alternatively the archive',
+        'wikitext103: the folder that contains the corpus; for wikitext103, the archive is also allowed',
     )
     valid_path: str = key(
         '',
@@ -227,7 +227,7 @@ class ParallelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PaperRow:
-    """`paper.*`: the perplexities that the paper reports for this model; 0 where its table has no value."""
+    """`paper.*`: the perplexities that the paper reports for this model, or 0 where its table has no value."""
 
     row: str = key('', "name of the row in the paper's table")
     train: NonNegative = key(0.0, 'perplexity on the training words')

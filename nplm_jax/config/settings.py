@@ -36,8 +36,8 @@ class Settings:
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.
-        output: The output layer; None for a count-based model.
-        optimizer: The update rule; None for a count-based model.
+        output: The output layer, or None for a count-based model.
+        optimizer: The update rule, or None for a count-based model.
         train: The training settings of a network.
     """
 

@@ -65,7 +65,7 @@ class Layout(NamedTuple):
         return batch_size // self.bptt_length
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """Returns the positions of an epoch's targets in the stream, in training order, int32."""
+        """Returns the int32 positions of an epoch's targets in the stream, in training order."""
         if not self.over_streams:
             return epoch_order(seed, epoch, train)
         size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
@@ -111,7 +111,7 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
     Args:
         ids_SxL: Token ids, int32.
-        line_end: The id of the line-end token if each line is read separately; None if the text is read as one stream.
+        line_end: The id of the line-end token if each line is read separately. None if the text is one stream.
 
     Returns:
         The ids as network inputs, in which the rare-word symbol replaces the line-end token and begins the next line;
@@ -124,7 +124,7 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the context (B x N, in reading order) and the target (B) of each of the given positions, int32."""
+    """Returns the int32 context (B x N, in reading order) and target (B) of each of the given positions."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B
 

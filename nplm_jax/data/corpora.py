@@ -125,7 +125,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 
     Args:
         settings: The `corpus.*` settings.
-        tokenizer: The trained tokenizer of an existing run on this corpus; None to build it from the settings.
+        tokenizer: The trained tokenizer of an existing run on this corpus, or None to build it from the settings.
 
     Returns:
         The corpus. Its spans are consecutive, except that all spans of `sentences` are the whole stream.
@@ -155,7 +155,7 @@ def find_sources(settings: CorpusSettings) -> list[TextSource]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Returns the user's files that `load` reads; empty for downloaded corpora, which are verified when read.
+    """Returns the user's files that `load` reads. Excludes downloaded corpora, which are verified when they are read.
 
     Raises:
         BadInput: A file is missing.
@@ -279,7 +279,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
 
 
 def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[TextChunk]:
-    """Reads the chunks of files in order; see `text_files.read_chunks` for `choices`."""
+    """Reads the chunks of files in order. For `choices`, see `text_files.read_chunks`."""
     for file in files:
         yield from text_files.read_chunks(key, file, column, *choices)
 

@@ -58,8 +58,8 @@ class Dataset(Splits):
     Attributes:
         tokens_T: The whole stream, int32; memory-mapped if the stream is long.
         vocabulary: The vocabulary, which maps the ids to words.
-        sizes: The size of each split by name; empty if the tokens do not reproduce the text.
-        test_sha256: The SHA-256 of the test text without whitespace (`encoding.digest`); empty if unknown.
+        sizes: The size of each split by name. This dictionary is empty if the tokens do not reproduce the text.
+        test_sha256: The SHA-256 of the test text without whitespace (`encoding.digest`), or '' if it is unknown.
         has_lines: Whether each line of the text is a paragraph.
         by_lines: Whether the stream was converted by `ngram.lines.by_lines`: `<p>` then follows each paragraph instead
             of preceding it, and `<text>` is omitted.

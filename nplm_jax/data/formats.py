@@ -101,7 +101,7 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
 
 
 def split_suffix(file: pathlib.Path) -> tuple[str, str]:
-    """Returns the lower-case suffixes of a file's format and compression; '' if absent."""
+    """Returns the lower-case suffixes of a file's format and compression, or '' if absent."""
     suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ''
     return suffixes[-1] if suffixes else '', compression
@@ -118,7 +118,7 @@ def read_json_rows(
         file: The file, for error messages.
         content: The content of the file.
         column: The key of the text in each object.
-        new_column: A key that no object may have; empty to allow all.
+        new_column: A key that no object may have, or '' to allow all keys.
 
     Raises:
         BadInput: A line is not an object with this key, or its text is not a string. The error names the file and line.
@@ -155,7 +155,7 @@ def read_batches(
         kind: The format of the file: .parquet, or .arrow for Arrow's IPC streaming format.
         column: The name of the column that contains the text.
         all_columns: Whether to read all columns of .parquet. If so, an empty batch with the schema is yielded first.
-        new_column: A column that the table must not have; empty to allow all.
+        new_column: A column that the table must not have, or '' to allow all columns.
 
     Raises:
         BadInput: The file is damaged or has no such column of strings, or pyarrow is missing.
@@ -214,7 +214,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Describes why a table cell is not a text; '' if the cell is None or valid Unicode text without NUL."""
+    """Describes why a table cell is not a text. Returns '' if the cell is None or valid Unicode text without NUL."""
     if text is None:
         return ''
     if not isinstance(text, str):

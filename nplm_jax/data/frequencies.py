@@ -8,11 +8,11 @@ from nplm_jax.data import mapped_arrays
 
 
 def unigram_log_probabilities(words_T: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    """Returns the log relative frequency of each word in the vocabulary, after adding 1/2 to each count, float32, V."""
+    """Returns the float32 log relative frequency of each word in the vocabulary, after adding 1/2 to each count."""
     return log_frequencies(mapped_arrays.bincount(words_T, vocabulary_size)).astype(np.float32)
 
 
 def log_frequencies(counts_V: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Returns the log of each count's fraction of the total, after adding 1/2 to each count, float64, V."""
+    """Returns the float64 log of each count's fraction of the total, after adding 1/2 to each count."""
     smoothed_V = np.asarray(counts_V) + 0.5
     return np.log(smoothed_V / smoothed_V.sum())

@@ -1,4 +1,4 @@
-"""The context of a line that is read independently of the preceding lines."""
+"""Defines the context of a line that is read independently of the preceding lines."""
 
 import dataclasses
 from typing import Self
@@ -44,7 +44,7 @@ class LineStart:
         return cls(end or marks, (*marks, *ends), end)
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
-        """Returns the ids to put before a line, int32; none if words follow a boundary token that begins the line.
+        """Returns the int32 ids to put before a line, or none if words follow a boundary token that begins the line.
 
         Args:
             ids_T: The ids of the line, or of its beginning.

@@ -1,4 +1,4 @@
-"""Chunked access to memory-mapped arrays, with one chunk in memory at a time."""
+"""Reads memory-mapped arrays in chunks, with one chunk in memory at a time."""
 
 import mmap
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def release(*arrays: Any) -> None:
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
-    """Counts the occurrences of each id, int64, with the same result as `np.bincount` but one chunk at a time."""
+    """Counts the occurrences of each id, with the same result as `np.bincount` but one chunk at a time."""
     counts = np.zeros(minlength, np.int64)
     for chunk in chunks(ids):
         counts += np.bincount(chunk, minlength=minlength)

@@ -87,7 +87,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
-    """Returns the vocabulary ids of a prepared text, int32, memory-mapped from the cache.
+    """Returns the int32 vocabulary ids of a prepared text, memory-mapped from the cache.
 
     The first call writes the ids to the cache.
 
@@ -142,7 +142,7 @@ def facts(file: pathlib.Path) -> tuple[int, ...]:
 
 
 def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> PreparedText | None:
-    """Returns the content of a cache entry; None if it is missing or outdated."""
+    """Returns the content of a cache entry, or None if it is missing or outdated."""
     if not (folder / MANIFEST).exists():
         return None
     try:

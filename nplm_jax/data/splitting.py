@@ -126,7 +126,7 @@ def _sizes(settings: CorpusSettings) -> str:
 
 
 def _next_line(stream: WordStream, position: int) -> int:
-    """Returns the start of the first line at or after a position; the end of the stream if there is none."""
+    """Returns the start of the first line at or after a position, or the end of the stream if there is none."""
     marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
     size = len(stream.type_ids_L)
     return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)

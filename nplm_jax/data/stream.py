@@ -1,4 +1,4 @@
-"""Spans of token streams, and the special tokens in every vocabulary."""
+"""Defines spans of token streams, and the special tokens in every vocabulary."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ class Span:
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the ids of the `num_context` words before a span and of the words in the span, int64.
+    """Returns the int64 ids of the `num_context` words before a span and of the words in the span.
 
     RARE_ID fills positions before the start of the stream.
     """

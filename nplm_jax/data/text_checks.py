@@ -35,7 +35,7 @@ _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
 def limiting_key(corpus: 'CorpusSettings', vocabulary_size: int) -> str:
-    """Returns the name of the `corpus.*` key that limits the size of a vocabulary; '' if no key does."""
+    """Returns the name of the `corpus.*` key that limits the size of a vocabulary, or '' if no key does."""
     if corpus.max_vocabulary and vocabulary_size >= corpus.max_vocabulary:
         return 'max_vocabulary'
     return 'min_count' if corpus.min_count > 1 else ''
@@ -49,7 +49,7 @@ def describe_oov(
     Args:
         share: The share of words outside the vocabulary.
         words: The name of the words in the warning, such as `validation or test words`.
-        corpus: The settings from which the vocabulary was built, for the advice; None if unknown.
+        corpus: The settings from which the vocabulary was built, for the advice, or None if unknown.
         vocabulary_size: |V|.
 
     Examples:
@@ -84,7 +84,7 @@ def describe_written(written: Mapping[str, int]) -> str:
 
 
 def whitespace_share(texts: Iterable[str]) -> float | None:
-    """Returns the fraction of whitespace in a text with almost none, such as Chinese text; None for other texts."""
+    """Returns the fraction of whitespace in a text with almost none, such as Chinese text. Returns None for others."""
     text = ' '.join(' '.join(texts).split())
     share = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or share >= _MIN_WHITESPACE else share

@@ -31,9 +31,9 @@ class TextSource(NamedTuple):
 
     Attributes:
         read: A function that returns a new iterator over the chunks of the text.
-        files: The user's files that contain the text; empty for other texts.
+        files: The files that contain the text if it is the user's own.
         choices: All values other than the files that determine the chunks.
-        key: The config key of the text, for error messages; empty for a published corpus.
+        key: The config key of the text, for error messages, or '' for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
 
@@ -99,7 +99,7 @@ def find_parts(paths: Mapping[str, str]) -> dict[str, list[pathlib.Path]]:
 
 
 def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the .arrow files of a folder saved by `datasets`; an empty list for other folders."""
+    """Returns the .arrow files of a folder saved by `datasets`, or an empty list for other folders."""
     if os.path.isfile(root / 'dataset_dict.json'):
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
         message = f'the dataset has no split `train`; specify the folder of one split: {" or ".join(splits)}'
@@ -182,7 +182,7 @@ def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -
 
 
 def _find_word(text: str, number: int, num_words: int) -> int:
-    """Returns the start of the whitespace before a word; 0 or the end of the text for words outside the text."""
+    """Returns the start of the whitespace before a word. If there is no such word, returns 0 or the end of the text."""
     if not 0 < number < num_words:
         return 0 if number <= 0 else len(text)
     return next(itertools.islice(_WORD.finditer(text), number - 1, None)).end()

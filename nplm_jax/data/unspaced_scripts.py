@@ -185,7 +185,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Returns whether a word's first letter or mark is in a script without spaces; None if the word has neither."""
+    """Returns whether a word's first letter or mark is in a script without spaces, or None if the word has neither."""
     for character in word:
         if _UNSPACED.match(character):
             return True

@@ -55,7 +55,7 @@ class Vocabulary:
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Describes why models with these two vocabularies cannot be combined; '' if they can.
+        """Describes why models with these two vocabularies cannot be combined. Returns '' if they can.
 
         Args:
             other: The other vocabulary.
@@ -66,11 +66,11 @@ class Vocabulary:
         return difference(self.tokenizer, other.tokenizer, name)
 
     def find(self, shown: str) -> int | None:
-        """Returns the id of a word given in display form, with or without a leading ␣; None if it is unknown."""
+        """Returns the id of a word given in display form, with or without a leading ␣, or None if it is unknown."""
         return self._shown_ids.get(shown, self._shown_ids.get(f'␣{shown}'))
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Returns the id of each word, int32; words outside the vocabulary get id 0.
+        """Returns the int32 id of each word. Words outside the vocabulary have id 0.
 
         Words are looked up verbatim. For example, `The` is outside the vocabulary of a lower-cased corpus
         (`corpus.lowercase`). Use `tokenize` to prepare a text in the same way as the corpus.
@@ -102,14 +102,14 @@ def numbered(size: int) -> Vocabulary:
 
 
 def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
-    """Builds the vocabulary of the most frequent words; words with equal counts are ranked by first occurrence.
+    """Builds the vocabulary of the most frequent words. Words with equal counts are ranked by first occurrence.
 
     With min_count=4 and max_vocabulary=16,383, Brown's default tokens give exactly the paper's |V|.
 
     Args:
         words: The words to count.
         min_count: Words with fewer occurrences are dropped.
-        max_vocabulary: The maximum |V|, including the rare-word symbol; 0 for no limit.
+        max_vocabulary: The maximum |V|, including the rare-word symbol, or 0 for no limit.
 
     Examples:
         >>> vocabulary = build(['the', 'cat', 'and', 'the', 'dog'], min_count=2)
@@ -129,7 +129,7 @@ def from_counts(
     Args:
         frequencies: The number of occurrences of each word, in order of first occurrence.
         min_count: Words with fewer occurrences are dropped.
-        max_vocabulary: The maximum |V|; 0 for no limit.
+        max_vocabulary: The maximum |V|, or 0 for no limit.
         marks: The boundary tokens of the text. They are always kept. Like words, they are ranked by their counts.
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}

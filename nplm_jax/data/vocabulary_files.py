@@ -1,4 +1,4 @@
-"""Vocabulary files, with one line `word<TAB>count` per word in id order."""
+"""Reads and writes vocabulary files, which contain one line `word<TAB>count` per word, in id order."""
 
 import dataclasses
 import pathlib

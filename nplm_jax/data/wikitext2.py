@@ -56,7 +56,8 @@ def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
     """Returns the chunks of the training, validation and test files; see `chunks`.
 
     Args:
-        path: A folder with the three files, possibly of another corpus in this format; '' to use the cache or download.
+        path: A folder with the three files, possibly of another corpus in this format, or '' for the cache or a
+            download.
         eos: See `chunks`.
 
     Raises:
@@ -102,7 +103,7 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[TextChunk]:
-    """Joins lines into a chunk; returns an empty list if they have no text."""
+    """Joins lines into a chunk. Returns an empty list if they have no text."""
     if eos:
         text = mark_rare('\n'.join(line.rstrip() for line in lines))
         return [TextChunk(text, False, ends_lines=True)] if lines else []

@@ -20,7 +20,7 @@ class TypeNumbers(dict[str, int]):
         return number
 
     def number(self, words: Iterable[str]) -> np.ndarray:
-        """Returns the index of each word, int32."""
+        """Returns the int32 index of each word."""
         return np.fromiter(map(self.__getitem__, words), np.int32)
 
 

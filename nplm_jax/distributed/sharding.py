@@ -122,7 +122,7 @@ class MeshSharding:
     def row_axes(self, tree: Any) -> Any:
         """Determines the axis over which the rows of each array are divided.
 
-        An array of the optimizer state belongs to the parameter whose path is the longest suffix of the array's path.
+        An array of the optimizer state is assigned to the parameter whose path is the longest suffix of its own path.
         It is divided in the same way as this parameter if both have the same number of rows.
 
         Returns:

@@ -240,7 +240,7 @@ def append_words(
 def _sum_over_contexts(
     model: NeuralLanguageModel, seen: Sequence[Sequence[Occurrence]], function: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Sums a function of log P(v | before) over the occurrences of each new word. Returns float64, W x V."""
+    """Sums a function of log P(v | before) over the occurrences of each new word. The result is float64, W x V."""
     sums_WxV = np.zeros((len(seen), model.network.vocabulary_size))
     contexts = [(w, _context(model, occurrence)) for w, occurrences in enumerate(seen) for occurrence in occurrences]
     by_length = sorted(contexts, key=lambda pair: len(pair[1]))
@@ -260,7 +260,7 @@ def _context(model: NeuralLanguageModel, occurrence: Occurrence) -> np.ndarray:
 
 
 def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.ndarray, following: int) -> np.ndarray:
-    """Returns log P(following words | preceding words, v) for each candidate v in place of the new word, K, nats."""
+    """Returns log P(following words | preceding words, v) in nats for each candidate v in place of the new word."""
     log_p_K = np.zeros(len(ids_K))
     if not len(after := occurrence.after[:following]):
         return log_p_K
@@ -285,7 +285,7 @@ def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
 
 
 def _mean_probabilities(network: Network, params: Params, blocks: Sequence[Features], ids: np.ndarray) -> np.ndarray:
-    """Returns the mean probability of each word in `ids` over the contexts with the given features, float64."""
+    """Returns the float64 mean probability of each word in `ids` over the contexts with the given features."""
     return np.mean([np.asarray(_block_mean(network, params, features, ids), np.float64) for features in blocks], axis=0)
 
 
@@ -296,5 +296,5 @@ def _block_mean(network: Network, params: Params, features: Features, ids: jax.A
 
 @jit_float32
 def nll(network: Network, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-    """Returns -log P(target | features) of each example, B, nats; a compiled `OutputLayer.nll`."""
+    """Returns -log P(target | features) of each example in nats, computed by a compiled `OutputLayer.nll`."""
     return network.output.nll(params, features, targets_B)

@@ -25,7 +25,7 @@ class LoadedModel:
         settings: The settings of the run.
         vocabulary: The words, with their tokenizer.
         model: The language model, whose methods take and return word ids.
-        folder: The run folder, or the cache folder of a packed model; None for a model derived from other models.
+        folder: The run folder, or the cache folder of a packed model, or None for a model derived from other models.
         results: The contents of results.json. None for an unfinished run or a model derived from other models.
         name: The name of the run folder or packed file, which commands show. Empty for a model derived from other
             models.

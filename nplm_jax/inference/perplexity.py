@@ -96,12 +96,12 @@ class Score(NamedTuple):
 
     @property
     def nll_per_word(self) -> float:
-        """The mean negative log-likelihood per word, nats."""
+        """The mean negative log-likelihood per word, in nats."""
         return self.nll / self.words
 
     @property
     def perplexity(self) -> float:
-        """exp(total NLL / words); infinite if a word has probability zero."""
+        """The perplexity exp(total NLL / words). It is infinite if a word has probability zero."""
         return nll_to_perplexity(self.nll_per_word)
 
     @property

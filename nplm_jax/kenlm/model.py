@@ -225,7 +225,7 @@ class Model:
         return FullScoreReturn(log10_p, length, word_id == RARE_ID)
 
     def next_words(self, states: Sequence[State]) -> np.ndarray:
-        """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
+        """Returns the float32 log10 P of each word of `vocabulary` after each state, S x V.
 
         `BaseScore` returns the same values, except for `<s>`. Here, `<s>` has probability zero, because it never
         follows a word.

@@ -29,10 +29,10 @@ class OpenedModel(NamedTuple):
     Attributes:
         reader: The object that computes the probabilities; see `readers`.
         words: The words of the model in id order.
-        begin: The id of `<s>`, which is never predicted; None if the model does not have this word.
-        end: The id of the end-of-sentence word; None if the model has no such word.
+        begin: The id of `<s>`, which is never predicted, or None if the model does not have this word.
+        end: The id of the end-of-sentence word, or None if the model has no such word.
         split: A function that splits a sentence into words.
-        tokenizer: The tokenizer of a run; None for an ARPA file, whose words are separated by whitespace.
+        tokenizer: The tokenizer of a run, or None for an ARPA file, whose words are separated by whitespace.
     """
 
     reader: Reader

@@ -35,7 +35,7 @@ class Context:
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
-        parent: The context before `word`; None once the reader has computed `known`.
+        parent: The context before `word`, or None once the reader has computed `known`.
         word: The id of the last word; used together with `parent`.
         known: The data that the reader has computed from `words`.
     """
@@ -162,7 +162,7 @@ class NgramReader:
         """Prepares contexts for `step` and `score` in one batch. For n-gram models, this method does nothing."""
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
-        """Returns log10 P of all words after each context, float32, S x V."""
+        """Returns the float32 log10 P of all words after each context, S x V."""
         longest = max((len(context.known) for context in contexts), default=0)
         nodes_SxK = np.full((len(contexts), longest), -1)
         for s, context in enumerate(contexts):

@@ -44,7 +44,7 @@ class BodyOutput(NamedTuple):
     Attributes:
         features: The features after each of the last T tokens of each stream, S x T x D. The keys are the names of the
             output matrices that the features are multiplied by.
-        state: The state of each stream after the last token; None if the body is stateless.
+        state: The state of each stream after the last token, or None if the body is stateless.
         penalty: A regularization term that training adds to the mean NLL, nats per word.
     """
 

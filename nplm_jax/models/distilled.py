@@ -153,7 +153,7 @@ def word_scores(
     samples_S: jax.Array,
     precision: Precision,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns log P of selected words, up to an additive constant for each example, float32, nats.
+    """Returns the float32 log-probabilities of the selected words in nats, up to a constant for each example.
 
     For a softmax layer, the function reads only the rows of the selected words.
 

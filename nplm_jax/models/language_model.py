@@ -53,7 +53,7 @@ class LanguageModel(abc.ABC):
         return ''
 
     def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
-        """Returns log P(w_t | w_1 ... w_{t-1}) for each word in a span, float32, nats.
+        """Returns the float32 log P(w_t | w_1 ... w_{t-1}) of each word in a span, in nats.
 
         Args:
             tokens_T: The word ids of the complete stream, one-dimensional, integer.
@@ -79,7 +79,7 @@ class LanguageModel(abc.ABC):
 
     @abc.abstractmethod
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P(w | context) for all words, float32, B x V, nats.
+        """Returns the float32 log P(w | context) of all words in nats, B x V.
 
         Args:
             contexts_BxN: Word ids in reading order, the most recent word last. Unless n is None, only the last n - 1
@@ -96,7 +96,7 @@ class LanguageModel(abc.ABC):
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
-        """Returns log P for every possible next word of each stream, S x V, nats."""
+        """Returns log P of every possible next word of each stream in nats, S x V."""
         return self.next_word(state)
 
     def advance(self, state: State, ids_S: jax.Array | np.ndarray) -> State:
@@ -122,7 +122,7 @@ class LanguageModel(abc.ABC):
         return log_p_BxV.reshape(S, L, -1), last_words(words, self.n)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns log P for each word in each line, given the previous words in the line, nats.
+        """Returns log P of each word in each line given the previous words in the line, in nats.
 
         At the beginning of a line, the context is padded with rare-word symbols. If n is None, each line is scored as a
         separate stream.

@@ -126,7 +126,7 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Combines the log-probabilities of all words under each model. Returns log P, float32, B x V, nats."""
+        """Combines the log-probabilities of all words under each model. Returns the float32 log P in nats, B x V."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
@@ -288,7 +288,7 @@ def paper_mixtures(
 
 
 def _scores(models: Sequence[LanguageModel], tokens_T: np.ndarray, span: Span) -> np.ndarray:
-    """Returns the scores of each model, float32, M x T, nats."""
+    """Returns the float32 scores of each model in nats, M x T."""
     return np.stack([m.score(tokens_T, span) for m in models])
 
 

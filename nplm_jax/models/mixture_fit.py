@@ -44,7 +44,7 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 
 
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
-    """Returns the weights of one bin, float64, M. Returns equal weights if the bin is empty.
+    """Returns the float64 weights of one bin. Returns equal weights if the bin is empty.
 
     An EM step multiplies the weight of each model by a ratio: the mean posterior probability of the model, divided by
     its weight. Because the log-likelihood is concave, the mean log-likelihood is below the optimum by at most the
@@ -77,7 +77,7 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
 
 
 def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
-    """Returns the non-negative weights that maximize the quadratic approximation of the likelihood, float64, M."""
+    """Returns the non-negative float64 weights that maximize the quadratic approximation of the likelihood."""
     from scipy.optimize import nnls  # noqa: PLC0415 (the import takes a third of a second)
 
     curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]

@@ -26,7 +26,7 @@ class Network:
     Attributes:
         body: The body, which maps context words to features.
         output: The output layer, which maps features to P(w) and the training loss.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
         line_end: The id of the end-of-line token if lines are read independently of each other
             (`corpus.context=line`). None if the text is read as a single stream. See `data.batches.mark_lines`.
     """

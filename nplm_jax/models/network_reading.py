@@ -73,5 +73,5 @@ def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function whose float32 matrix products have full precision. Accelerators default to a lower one."""
+    """Compiles a function whose float32 matrix products have full precision, unlike the default of accelerators."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)

@@ -125,7 +125,7 @@ class NeuralLanguageModel(LanguageModel):
         return log_p
 
     def _score_batch(self, lines_SxT: np.ndarray) -> np.ndarray:
-        """Returns log P of each word given the previous words in its line, S x T, nats, and 0 after the end of a line.
+        """Returns log P in nats of each word given the previous words in its line, and 0 after the line, S x T.
 
         Args:
             lines_SxT: Word ids, int32, padded with _NO_WORD. Lines that share a prefix must be adjacent.
@@ -145,7 +145,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P of E targets, nats, given features of S x L positions, which are numbered stream by stream."""
+        """Returns log P of E targets in nats, given features of S x L positions, which are in stream order."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
         examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape needs only one compilation
@@ -230,7 +230,7 @@ def _read_stream(
     one_hot_VxG: jax.Array | None,
     sharding: MeshSharding = ONE_DEVICE,
 ) -> jax.Array:
-    """Returns log P of each target, K x B, nats, or with `one_hot_VxG`, P of each group of words, K x B x G.
+    """Returns log P of each target in nats (K x B) or, with `one_hot_VxG`, P of each group of words (K x B x G).
 
     With a window, each device reads a part of the stream. With a stateful body, each device reads the whole stream and
     computes the probabilities of its share of each block.
@@ -274,7 +274,7 @@ def _score_blocks(
     targets_KxB: jax.Array,
     num_blocks: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets in the first `num_blocks` blocks, K x B, nats, and 0 for the remaining blocks.
+    """Returns log P of the targets in the first `num_blocks` blocks in nats, and 0 for the remaining blocks, K x B.
 
     All blocks are scored in one call, because each call allocates a new V x B array of scores.
     """

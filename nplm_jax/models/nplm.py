@@ -28,8 +28,8 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
     Args:
         params: The six arrays by name. Omit W if the network has no direct connections, and omit U, H and d if it has
-            no hidden layer. Each row of C, U, W and b belongs to a word. With `output.kind=tree`, each row of U, W and
-            b belongs to a tree node instead.
+            no hidden layer. Each row of C, U, W and b corresponds to a word. With `output.kind=tree`, each row of U, W
+            and b corresponds to a tree node instead.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:

@@ -69,7 +69,7 @@ class OpenVocabulary:
         return WordScores(log_p_T, ids_T[span.start : span.stop] == RARE_ID, count_characters(words))
 
     def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
-        """Returns log P(spelling | <rare>) for each out-of-vocabulary word and 0 for other words, float64, T, nats.
+        """Returns the float64 log P(spelling | <rare>) of each out-of-vocabulary word in nats, and 0 for other words.
 
         Raises:
             BadInput: An out-of-vocabulary word is empty, or contains whitespace or an unpaired surrogate.

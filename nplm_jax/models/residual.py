@@ -113,7 +113,7 @@ class Residual(StreamBody):
         return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
-        """Returns, for each of the R + T words, the number of words that precede the word in its line, int32.
+        """Returns, for each of the R + T words, the int32 number of words that precede the word in its line.
 
         The words in the state are counted as part of the first line.
 

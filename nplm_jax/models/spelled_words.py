@@ -53,7 +53,7 @@ class Spelling:
         return math.log1p(-float(np.exp(self._log_q(['', *inside])).sum()))
 
     def log_probabilities(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log P(w | w is outside the vocabulary) for each word, float64, W, nats. It is -inf for known words.
+        """Returns the float64 log P(w | w is outside the vocabulary) of each word in nats, or -inf for known words.
 
         Raises:
             BadInput: A word is empty, or contains whitespace or an unpaired surrogate.
@@ -67,7 +67,7 @@ class Spelling:
         return np.array([log_p[word] for word in words_W], np.float64)
 
     def _log_q(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log Q for each string, float64, W."""
+        """Returns the float64 log Q of each string."""
         log_share = -math.log(self.num_other_characters)
         encoded = [np.append(self.characters.encode(list(word)), self.end_id).astype(np.int32) for word in words_W]
         scores = self.model.score_lines([np.concatenate([self.prefix, ids_T]) for ids_T in encoded])

@@ -296,5 +296,5 @@ def _nats_to_log10(nats: np.ndarray) -> list[float]:
 
 
 def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
-    """Converts decimal to natural logarithms, with -inf for values no greater than `zero`. float64."""
+    """Converts decimal to natural float64 logarithms, with -inf for values no greater than `zero`."""
     return np.where(log10 > zero, log10 * _LOG_10, -np.inf)

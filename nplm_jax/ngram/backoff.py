@@ -43,7 +43,7 @@ class BackoffModel(LanguageModel):
         return f'{self.table.vocabulary_size:,} words, {sum(map(len, self.table.keys)):,} n-grams'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
+        """Returns the float32 log P(w_t | the n-1 words before it) in nats for each t in `span`."""
         chunks = [self.log_p_of(*nodes).astype(np.float32) for nodes in self._stream_nodes(tokens_T, span)]
         return np.concatenate([np.empty(0, np.float32), *chunks])
 
@@ -54,7 +54,7 @@ class BackoffModel(LanguageModel):
         return np.concatenate([np.empty(0, int), *chunks])
 
     def log_p_of(self, nodes: Sequence[np.ndarray], contexts: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns log P of words after contexts. float64, nats.
+        """Returns the float64 log P of words after contexts, in nats.
 
         Args:
             nodes: For each order 0..n, the node of the n-gram that ends at each word, or -1 if it is not in the table.

@@ -80,7 +80,7 @@ class ClassNgram(LanguageModel):
         return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
+        """Returns the float32 log P(w_t | the n-1 words before it) in nats for each t in `span`."""
         classes_L, words_T = self._class_history(tokens_T, span), tokens_T[span.start : span.stop]
         log_p_T = self.class_ngram.score(classes_L, slice(self.class_ngram.n, None)) + self.log_p_V[words_T]
         contexts_TxN = sliding_window_view(classes_L, self.class_ngram.n)
@@ -90,7 +90,7 @@ class ClassNgram(LanguageModel):
         return log_p_T.astype(np.float32)
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
+        """Returns the float32 log P(w | context) of all words in nats, B x V. Contexts are in reading order."""
         class_log_p_BxG = self.class_ngram.next_word(self.classes_V[check_contexts(contexts_BxN, self.vocabulary_size)])
         log_p_BxV = class_log_p_BxG[:, self.classes_V] + self.log_p_V
         log_p_BxV[:, self.is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
@@ -122,7 +122,7 @@ def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabular
 
     Args:
         inner: The model to convert.
-        inner_vocabulary: The inner vocabulary, which is that of the model.
+        inner_vocabulary: The vocabulary of the model.
         vocabulary: The outer vocabulary, to which the model is converted.
     """
     inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
@@ -214,7 +214,7 @@ class _ExchangeSearch:
         return bool(new != old)
 
     def _count_by_class(self, words: scipy.sparse.csr_array, word: int) -> np.ndarray:
-        """Sums row `word` of the bigram counts `words` by class. float64, G."""
+        """Returns the float64 sums of row `word` of the bigram counts `words` by class."""
         row = slice(words.indptr[word], words.indptr[word + 1])
         return np.bincount(self.classes_V[words.indices[row]], words.data[row], self._totals_2xG.shape[1])
 
@@ -227,7 +227,7 @@ class _ExchangeSearch:
             self._totals_2xG[side, target] += counts_2xG[side].sum() + self_count
 
     def _gains(self, counts_2xG: np.ndarray, self_count: float) -> np.ndarray:
-        """Returns the increase in log-likelihood for each class that the word could join, nats."""
+        """Returns the increase in log-likelihood, in nats, for each class that the word could join."""
         gains_G = np.zeros(counts_2xG.shape[1])
         for counts_G, pairs_GxG in zip(counts_2xG, self._pairs_2xGxG[::-1]):
             nonzero = counts_G.nonzero()[0]

@@ -39,7 +39,7 @@ class Block(NamedTuple):
     prefixes: np.ndarray
 
     def sum_by_context(self, values: np.ndarray) -> np.ndarray:
-        """Sums values of n-grams by context. float64, one per context."""
+        """Returns the float64 sums of values of n-grams by context."""
         sums = np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
         return sums.astype(np.float64, copy=False)  # NumPy returns integers for an empty block
 
@@ -66,11 +66,11 @@ class NgramTable:
         return len(self.keys[order - 1]) if order else 1
 
     def prefixes(self, order: int) -> np.ndarray:
-        """Returns the node of each n-gram's first `order - 1` words. int64, one per node of `order`."""
+        """Returns the int64 node of the first `order - 1` words of each n-gram of `order`."""
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns the first n-gram that begins with each node of `order - 1`; the last element is the n-gram count."""
+        """Returns the first n-gram that begins with each node of `order - 1`. The last element is the n-gram count."""
         first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
         return first.astype(node_dtype(self.size(order)))
 
@@ -108,12 +108,12 @@ class NgramTable:
         return nodes
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
-        """Returns the nodes of the last 0..n-1 words in each context; the rare-word symbol replaces missing words."""
+        """Returns the nodes of the last 0..n-1 words in each context. The rare-word symbol replaces missing words."""
         words_BxN = last_words(check_contexts(contexts_BxN, self.vocabulary_size), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
     def blocks(self, order: int, size: int) -> Iterator[Block]:
-        """Yields the n-grams of an order in blocks; all n-grams of one context are in the same block.
+        """Yields the n-grams of an order in blocks. All n-grams of one context are in the same block.
 
         Args:
             order: The order of the n-grams.
@@ -174,7 +174,7 @@ class NgramCounts:
         suffix_nodes: suffix_nodes[k-1] holds, for each node of order k, the node of order k-1 without its first word;
             int32 or int64.
         scratch: Storage for arrays computed from the counts.
-        marks: The tokens that separate lines; None if no token does.
+        marks: The tokens that separate lines, or None if no token does.
     """
 
     table: NgramTable
@@ -184,7 +184,7 @@ class NgramCounts:
     marks: LineMarks | None = None
 
     def totals(self, order: int) -> np.ndarray:
-        """Returns the number of counted words after each context of length `order - 1`. float64."""
+        """Returns the float64 number of counted words after each context of length `order - 1`."""
         return np.bincount(self.table.prefixes(order), self.counts[order - 1], self.table.size(order - 1))
 
 
@@ -207,7 +207,7 @@ def count(
         n: The highest n-gram order.
         vocabulary_size: The number of words in the vocabulary, |V|.
         scratch: The allocator of large arrays.
-        marks: The tokens that separate lines; None if no token does.
+        marks: The tokens that separate lines, or None if no token does.
 
     Raises:
         BadInput: The span is empty, n is below 1, an id is outside the vocabulary, the n-grams do not fit into int64

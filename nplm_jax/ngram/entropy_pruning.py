@@ -99,7 +99,7 @@ def context_probabilities(model: BackoffModel, begin: int | None = None, end: in
 
 
 def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:
-    """Returns the relative entropy that results from removing each n-gram in a block, nats.
+    """Returns the relative entropy, in nats, that results from removing each n-gram in a block.
 
     Args:
         block: The n-grams.

@@ -45,7 +45,7 @@ class FrequencyBins(mixture.ContextBins):
         return cls(counts.table, bins, max(math.ceil(math.log(num_words)), 0) + 1)
 
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns the bin of the last two words of each context in reading order. int64, B."""
+        """Returns the int64 bin of the last two words of each context in reading order."""
         return self.bins[self.table.context_nodes(contexts_BxN, 3)[2]]
 
 

@@ -126,7 +126,7 @@ def _prune_entropy(
     Args:
         model: The model.
         counts: The counts from which the model was estimated.
-        is_kept: For each order, whether each n-gram of `counts` is in the model; empty if all are.
+        is_kept: For each order, whether each n-gram of `counts` is in the model. This list is empty if all are.
         threshold: See `entropy_pruning.prune`.
     """
     context_p = context_probabilities(counts)
@@ -232,7 +232,7 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
 
 
 def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
-    """Returns one order's discounts for counts of 1, 2, and 3 or more; None if they cannot be estimated."""
+    """Returns one order's discounts for counts of 1, 2, and 3 or more, or None if they cannot be estimated."""
     parts = [np.bincount(np.minimum(adjusted[block], 5), minlength=6) for block in blocks(len(adjusted), BLOCK)]
     # Orders without n-grams have no blocks.
     n1, n2, n3, n4 = np.sum([np.zeros(6, np.int64), *parts], axis=0)[1:5].tolist()

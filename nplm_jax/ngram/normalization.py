@@ -48,7 +48,7 @@ def normalize(
 
 
 def log_backoff(leftover: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Returns log b of contexts; -inf (up to rounding) if all words follow a context.
+    """Returns log b of contexts, or -inf (up to rounding) if all words follow a context.
 
     Args:
         leftover: The probability mass that each context leaves to words that do not follow it.
@@ -86,13 +86,13 @@ def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scra
 
 
 def find_suffixes(table: NgramTable, order: int, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-    """Returns the suffix nodes of n-grams given by their keys, int64; see `suffix_nodes`."""
+    """Returns the int64 suffix nodes of n-grams given by their keys. See `suffix_nodes`."""
     contexts, words = np.divmod(keys, table.vocabulary_size)
     return find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words)
 
 
 def suffix_log_p(model: BackoffModel, order: int, nodes: slice, suffixes: np.ndarray) -> np.ndarray:
-    """Returns log P of the last word of n-grams given their shorter contexts (without the first word). float64.
+    """Returns the float64 log P of the last word of n-grams given their contexts without the first word.
 
     Args:
         model: A model with at least the order below.
@@ -108,13 +108,13 @@ def suffix_log_p(model: BackoffModel, order: int, nodes: slice, suffixes: np.nda
 
 
 def log_p_of_words(model: BackoffModel, words_BxK: np.ndarray) -> np.ndarray:
-    """Returns log P of the last word of each row given the words before it, K > 1. float64."""
+    """Returns the float64 log P of the last word of each row given the words before it. K must be at least 2."""
     nodes = model.table.nodes(words_BxK, min(model.n, words_BxK.shape[1]))
     return model.log_p_of([x[:, -1] for x in nodes], [x[:, -2] for x in nodes])
 
 
 def ngram_words(table: NgramTable, order: int, nodes_B: np.ndarray) -> np.ndarray:
-    """Returns the words of the given n-grams, int64, B x K."""
+    """Returns the int64 words of the given n-grams, B x K."""
     words = []
     for keys in table.keys[order - 1 :: -1]:
         nodes_B, words_B = np.divmod(keys[nodes_B], table.vocabulary_size)

@@ -68,7 +68,7 @@ class QuantizedArray:
 
     @property
     def nbytes(self) -> int:
-        """The memory size, bytes."""
+        """The memory size in bytes."""
         return self.codes.nbytes + self.values.nbytes
 
 
@@ -118,7 +118,7 @@ def _normalize(
     suffixes: np.ndarray,
     scratch: Scratch,
 ) -> np.ndarray:
-    """Computes log b of the contexts of the next order so that the probabilities sum to one. float32.
+    """Computes the float32 log b of the contexts of the next order so that the probabilities sum to one.
 
     If rounding to the nearest value leaves too little mass for words that do not follow a context, the probabilities
     after this context are rounded down.

@@ -51,7 +51,7 @@ class Scratch:
     Large jobs run in this process; `shared_scratch.SharedScratch` distributes them over processes or machines.
 
     Attributes:
-        folder: The folder of temporary files; None for the system's folder (TMPDIR).
+        folder: The folder of temporary files, or None for the system's folder (TMPDIR).
         block: The number of n-grams computed at once.
         in_memory: The size of the largest array kept in memory, bytes.
     """

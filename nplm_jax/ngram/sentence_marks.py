@@ -176,7 +176,7 @@ def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
 
 
 def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
-    """Returns the sum of log b over the contexts of at least `shortest` words, nats."""
+    """Returns the sum of log b over the contexts of at least `shortest` words, in nats."""
     lengths = range(shortest, model.n)
     zero = np.zeros(len(contexts[0]))
     return sum((np.where(contexts[i] >= 0, take(model.log_b[i - 1], contexts[i]), 0) for i in lengths), start=zero)

@@ -1,4 +1,4 @@
-"""Parallel n-gram counting across processes or machines."""
+"""Counts n-grams in parallel across processes or machines."""
 
 import contextlib
 import dataclasses

@@ -234,7 +234,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 def _find_suffixes(
     problem: Problem, number: int, counted: Counted, sizes: np.ndarray, lookups: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
-    """Returns the suffix node of each n-gram in a range, order by order, int64.
+    """Returns the int64 suffix node of each n-gram in a range, order by order.
 
     Args:
         problem: The parameters of the job.
@@ -284,5 +284,5 @@ def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
 
 
 def _differs(values_S: np.ndarray) -> np.ndarray:
-    """Returns whether each value differs from the previous one; True for the first value."""
+    """Returns whether each value differs from the previous one. The result is True for the first value."""
     return np.append(np.ones(min(len(values_S), 1), bool), values_S[1:] != values_S[:-1])

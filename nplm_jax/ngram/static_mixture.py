@@ -118,6 +118,6 @@ def _mix_excesses(excesses: Sequence[np.ndarray], weights: Sequence[float]) -> n
 
 
 def _mix(log_p: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """Returns the log of the weighted sum of probabilities, nats."""
+    """Returns the log of the weighted sum of probabilities, in nats."""
     with np.errstate(divide='ignore'):
         return np.log(sum(weight * np.exp(log_p_N) for weight, log_p_N in zip(weights, log_p)))

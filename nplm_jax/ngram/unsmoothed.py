@@ -43,7 +43,7 @@ def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffMode
 
     Args:
         counts: Counts of order n or more.
-        n: The order of the model; None for the order of the counts.
+        n: The order of the model, or None for the order of the counts.
     """
     n = n or counts.table.n
     with np.errstate(divide='ignore', invalid='ignore'):

@@ -34,12 +34,12 @@ EMBEDDING = 'C_VxM'  # the word features of every body; also an output matrix if
 class Tables(NamedTuple):
     """The names of tables and matrices among the parameters, grouped by what their rows represent.
 
-    A table is an array whose rows belong to words or other items, of which a single example uses only a few.
+    A table is an array whose rows represent words or other items. A single example uses only a few rows.
 
     Attributes:
         words: Tables with one row per output word. A body or an output layer does not list the output matrices and b.
             On a mesh, the rows of these tables are sharded.
-        others: Tables whose rows belong to other items, such as positions or word classes. Every device holds them in
+        others: Tables whose rows represent other items, such as positions or word classes. Every device holds them in
             full.
         units: Matrices, not tables, that are stored as (out, in), with one row per output unit. All other matrices are
             stored as (in, out). Optimizers such as Muon depend on this distinction.
@@ -119,7 +119,7 @@ class OutputLayer(Component, abc.ABC):
         return self
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """Returns the number of rows of the output matrices and of b. It is V if each row belongs to a word."""
+        """Returns the number of rows of the output matrices and of b. It is V if each row represents a word."""
         return vocabulary_size
 
     def init(
@@ -144,7 +144,7 @@ class OutputLayer(Component, abc.ABC):
 
         Args:
             train_T: The training words in reading order, int32.
-            vocabulary_size: V.
+            vocabulary_size: The size of the vocabulary, V.
         """
         return None
 
@@ -175,11 +175,11 @@ class OutputLayer(Component, abc.ABC):
 
     @abc.abstractmethod
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """Returns the exact log P(w | features) for all words, B x V, float32, nats."""
+        """Returns the exact float32 log P(w | features) of all words in nats, B x V."""
 
     @abc.abstractmethod
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns the exact -log P(target | features) for each example, B, float32, nats."""
+        """Returns the exact float32 -log P(target | features) of each example, in nats."""
 
 
 class SparseOutputLayer(OutputLayer):
@@ -222,7 +222,7 @@ class ExactSparseLayer(SparseOutputLayer):
 
     @abc.abstractmethod
     def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) for each example, B, nats, computed from the rows that `rows_of` selected."""
+        """Returns -log P(target) of each example in nats, computed from the rows that `rows_of` selected."""
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
         """See `OutputLayer.rows`."""

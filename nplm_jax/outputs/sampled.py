@@ -117,7 +117,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the training loss without teachers, a float32 scalar, nats per word.
+        """Returns the training loss without teachers as a float32 scalar, in nats per word.
 
         In this class, the loss is the estimated mean NLL. Subclasses override this method to define another loss.
 
@@ -178,14 +178,14 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
 
 
 def _round_edges(inclusion_prob_V: np.ndarray, num_samples: int, unit: int) -> np.ndarray:
-    """Returns the cumulative sums of inclusion probabilities, rounded to units of 1 / `unit`, int64."""
+    """Returns the int64 cumulative sums of inclusion probabilities, rounded to units of 1 / `unit`."""
     cumulative_V = np.round(np.cumsum(inclusion_prob_V) * unit).astype(np.int64)
     cumulative_V[-1] = num_samples * unit
     return cumulative_V
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
-    """Returns log q of each word under Zipf's law, for word ids sorted by decreasing frequency, nats.
+    """Returns log q of each word under Zipf's law, in nats, for word ids sorted by decreasing frequency.
 
     q(id) = log((id + 2) / (id + 1)) / log(V + 1).
     """

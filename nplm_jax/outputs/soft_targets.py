@@ -31,7 +31,7 @@ class SoftTargets(Protocol):
         """Returns the distributions of other examples, given the features of these examples."""
 
     def probabilities(self, precision: Precision) -> jax.Array:
-        """Returns q, B x V, float32.
+        """Returns q as a float32 array, B x V.
 
         Args:
             precision: For layers with a softmax, the precision of the factors in matrix products over V.

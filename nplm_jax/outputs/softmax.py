@@ -27,11 +27,11 @@ class Scorer:
     """
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """Returns the score of every word that has a row in `params` for each example, V x B, float32."""
+        """Returns the float32 score of every word that has a row in `params` for each example, V x B."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """Returns the scores of L words per example, B x L, float32.
+        """Returns the float32 scores of L words per example, B x L.
 
         Args:
             shared: The parameters that all examples share; see `View.shared`.
@@ -184,7 +184,7 @@ def scorer_of(layer: OutputLayer) -> Scorer | None:
 
 
 def probabilities(layer: OutputLayer, params: Params, features: Features, precision: Precision) -> jax.Array:
-    """Returns P(w | features) for all words, B x V, float32.
+    """Returns the float32 P(w | features) of all words, B x V.
 
     Args:
         layer: The output layer.
@@ -198,7 +198,7 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
 
 
 def group_probabilities(layer: OutputLayer, params: Params, features: Features, one_hot_VxG: jax.Array) -> jax.Array:
-    """Returns the total probability of each group of words, B x G, float32.
+    """Returns the total float32 probability of each group of words, B x G.
 
     Args:
         layer: The output layer that defines P(w).
@@ -221,11 +221,11 @@ def group_probabilities(layer: OutputLayer, params: Params, features: Features, 
 
 
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
-    """Returns log P(word) = y - log sum exp y, V x B, nats, in a numerically stable way."""
+    """Returns log P(word) = y - log sum exp y in nats, V x B, in a numerically stable way."""
     return jax.nn.log_softmax(y_VxB, axis=0)
 
 
 def cross_entropy(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array:
-    """Returns -log P(target) for each example, B, nats."""
+    """Returns -log P(target) of each example, in nats."""
     picked_B = jnp.take_along_axis(y_VxB, targets_B[None, :], axis=0)[0]
     return jax.nn.logsumexp(y_VxB, axis=0) - picked_B

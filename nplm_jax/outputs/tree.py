@@ -37,7 +37,7 @@ class TreeSoftmax(ExactSparseLayer):
 
     tree: str = key(
         'huffman',
-        'tree over the vocabulary: huffman | random | a file of lines `word<TAB>code`, where codes consist of 0 and 1',
+        'tree over the vocabulary: huffman | random | a file with `word<TAB>code` on each line, codes of 0 and 1',
         file_unless=BUILT_IN,
     )
     nodes: Tree = internal()

@@ -1,6 +1,6 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), which is exactly normalized.
 
-Each of the H most frequent words (the shortlist) is a class of its own. The remaining words, in order of decreasing
+Each of the H most frequent words (the shortlist) forms its own class. The remaining words, in order of decreasing
 frequency, are divided into G classes of L words each. The last class may be smaller.
 
 Dims: V vocabulary, B batch, T = H + G classes.
@@ -32,7 +32,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
     The training loss is exact and reads only the rows of the shortlist and of the target's class.
 
     Attributes:
-        vocabulary_size: V. Arrays padded for a mesh have more rows.
+        vocabulary_size: The size of the vocabulary, V. Arrays padded for a mesh have more rows.
     """
 
     num_shortlist: CountOrZero = key(1000, 'number of most frequent words; each forms its own class')

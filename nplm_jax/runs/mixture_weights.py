@@ -13,7 +13,7 @@ from nplm_jax.utils.untrusted import finite_numbers, read_json
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
-    """Returns the mixture weights of M runs, float64, 1 x M. They sum to one.
+    """Returns the float64 mixture weights of M runs, 1 x M. They sum to one.
 
     Args:
         text: The value of --weights: comma-separated numbers, or the path of a file written by `nplm mix`. '' stands

@@ -27,7 +27,7 @@ class Rule(Component, abc.ABC):
     Attributes:
         traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
             a compiled update, which takes the values as arrays.
-        sums_rows: Whether gradients that belong to the same row of a table must be summed before the rule is applied.
+        sums_rows: Whether all gradients of a table row must be summed before the rule is applied.
         decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
         updates_rows: Whether table rows without a gradient remain unchanged, so that sparse losses update only a few
             rows. The rule must then accept `rows` (see `scale_by_row_moment`) and keep at most one number per row.

@@ -26,7 +26,7 @@ class Reporter:
         """
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Called after each chunk with the mean NLL of each batch, nats per word."""
+        """Called after each chunk with the mean NLL of each batch, in nats per word."""
 
     def validated(self, progress: Progress) -> None:
         """Called after each validation."""

@@ -1,4 +1,4 @@
-"""Converts the gradients of a sparse loss, which belong to single table rows, to updates of the tables.
+"""Converts the gradients of a sparse loss, which cover only some table rows, to updates of the tables.
 
 Dims: V vocabulary, B batch, S streams, L tokens per stream, R updated rows, including repetitions.
 """
@@ -87,7 +87,7 @@ def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network,
 def sum_rows(
     ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int, sharding: MeshSharding = ONE_DEVICE
 ) -> tuple[jax.Array, jax.Array]:
-    """Sums the values that belong to the same row.
+    """Sums the values of each row.
 
     Args:
         ids: The row indices of each part, int32, R.

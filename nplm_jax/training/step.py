@@ -68,7 +68,7 @@ class StepInputs:
     teachers: Any = ()
 
     def batch(self, network: Network, positions_SxT: jax.Array) -> Batch:
-        """Returns the batch whose targets are at the given positions in `tokens_T`, int32; see `make_batch`."""
+        """Returns the batch whose targets are at the given int32 positions in `tokens_T`. See `make_batch`."""
         arrays = self.extras, self.teachers
         return make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end, *arrays)
 
@@ -84,7 +84,7 @@ class Program:
         steps_per_epoch: The number of updates per epoch.
         scatters_updates: Whether an update changes only those table rows that have a gradient; see `Rule.updates_rows`.
         num_microbatches: The number of microbatches per update; see `gradients.accumulate`.
-        average_decay: The decay of the parameter average per update; 0 for no average.
+        average_decay: The decay of the parameter average per update, or 0 for no average.
         average_start: The number of updates before averaging starts.
         sharding: The sharding of the state.
     """

@@ -104,7 +104,7 @@ def train(
 
     Args:
         run: The constants of the run.
-        store: The checkpoints; None in a process that neither reads nor writes checkpoints.
+        store: The checkpoints, or None in a process that neither reads nor writes checkpoints.
         reporter: The reporter of training events.
         interrupted: A function that returns the number of the stop signal that this process received, or 0.
         started: The value of `time.perf_counter()` at the start of the run. If None, the run starts now.
@@ -252,7 +252,7 @@ def save(
 
     Args:
         run: The constants of the run.
-        store: The checkpoints; None in a process that does not write them.
+        store: The checkpoints, or None in a process that does not write them.
         state: The training state.
         best: The best parameters. Their scores are not saved.
         progress: The progress of the run.

@@ -1,4 +1,4 @@
-"""Atomic file writes, user paths and the cache folder."""
+"""Writes files atomically, expands user paths, and finds the cache folder."""
 
 import contextlib
 import errno

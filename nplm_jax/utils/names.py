@@ -1,4 +1,4 @@
-"""Validation of names, with suggestions when a name is misspelled."""
+"""Validates names, and suggests similar names if a name is misspelled."""
 
 import difflib
 from collections.abc import Iterable

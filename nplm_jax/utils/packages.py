@@ -1,4 +1,4 @@
-"""Import of optional packages, and a digest of this package's source. This module does not import JAX."""
+"""Imports optional packages, and computes a digest of this package's source. This module does not import JAX."""
 
 import hashlib
 import importlib

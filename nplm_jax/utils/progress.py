@@ -1,4 +1,4 @@
-"""Progress bars on terminals, and one progress line per minute in logs."""
+"""Shows progress bars on terminals, and prints one progress line per minute to logs."""
 
 import sys
 import time

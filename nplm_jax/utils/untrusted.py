@@ -164,7 +164,7 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
-    """Yields the line number, word and number for each line in a file of lines `word<TAB>number`.
+    """Yields the line number, word and number of each line in a file whose lines have the form `word<TAB>number`.
 
     Args:
         path: The path of the file.

@@ -1,4 +1,4 @@
-"""Small trainings of every kind reproduce the golden record up to rounding; see tools/golden/record.py.
+"""Tests that small training runs of every kind reproduce the golden record up to rounding.
 
 `python -m tools.golden.record --compare=tools/golden/golden.json` compares the results bit for bit.
 """

@@ -1,4 +1,4 @@
-"""Every program of a run can be lowered for GPUs and TPUs on a machine without them."""
+"""Tests that every program of a run can be lowered for GPUs and TPUs on a machine without them."""
 
 import functools
 import itertools

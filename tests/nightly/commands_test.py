@@ -1,4 +1,4 @@
-"""The documentation's blocks of shell commands and Python code run as printed, in the world of small_world.py."""
+"""Runs the documentation's blocks of shell commands and Python code as printed, in the folder of small_world.py."""
 
 import importlib.util
 import re
@@ -90,7 +90,7 @@ def commands(code: str) -> list[str]:
 
 
 def why_not_run(command: str) -> str:
-    """Returns the reason why a command is not run; '' if it is run."""
+    """Returns the reason why a command is not run, or '' if it is run."""
     missing = (f'needs {p}' for c, p in OPTIONAL.items() if c in command and importlib.util.find_spec(p) is None)
     by_ci = ('.ci/run runs it' for start in RUN_BY_CI if command.startswith(start))
     return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))

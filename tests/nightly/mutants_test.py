@@ -1,4 +1,4 @@
-"""The study of mutants: its changes, its exclusions, and the counts of its table."""
+"""Tests the study of mutants: its changes, its exclusions, and the counts in its table."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""The tool that compares the speed of two checkouts."""
+"""Tests the tool that compares the speed of two checkouts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The lock file, the oldest versions, the licence and the wheel agree with the requirements."""
+"""Tests that the lock file, the oldest versions, the licence and the wheel agree with the requirements."""
 
 import ast
 import re

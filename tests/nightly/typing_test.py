@@ -1,4 +1,4 @@
-"""A type checker finds the types of the installed package: it contains `py.typed`, and lazy names are typed."""
+"""Tests that a type checker finds the types of the installed package, including those of lazy names."""
 
 import re
 import shutil

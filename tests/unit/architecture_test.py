@@ -1,4 +1,4 @@
-"""The structure of the package: imports of each module, no cycles, and no dependence on the default platform."""
+"""Tests the structure of the package: allowed imports, no cycles, and no dependence on the default platform."""
 
 import ast
 import functools

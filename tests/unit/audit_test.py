@@ -1,4 +1,4 @@
-"""Tests of the audit of committed results."""
+"""Tests the audit of committed results."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Every config and preset can be built, is complete, and has the expected number of parameters."""
+"""Tests that every config and preset can be built, is complete, and has the expected number of parameters."""
 
 import pathlib
 import re

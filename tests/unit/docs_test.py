@@ -1,4 +1,4 @@
-"""The documentation agrees with the code: links, generated tables, tables of measured numbers, examples."""
+"""Tests that links, generated tables, measured numbers and examples in the documentation agree with the code."""
 
 import ast
 import doctest

@@ -1,4 +1,4 @@
-"""Functions that all networks use."""
+"""Tests functions that all networks use."""
 
 import jax
 import jax.numpy as jnp

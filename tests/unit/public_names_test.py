@@ -1,4 +1,4 @@
-"""`import nplm_jax` offers what most programs need, and imports it on first use."""
+"""Tests that `import nplm_jax` provides the names that most programs need and imports them on first use."""
 
 import inspect
 import subprocess

@@ -1,4 +1,4 @@
-"""The tables in the READMEs are the output of their scripts."""
+"""Tests that the tables in the READMEs are the output of their scripts."""
 
 import contextlib
 import functools

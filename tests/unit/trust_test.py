@@ -1,4 +1,4 @@
-"""Run folders and packed models are data: nothing that an attacker writes into them is executed."""
+"""Tests that nothing in a run folder or packed model is executed, whatever an attacker writes into it."""
 
 import io
 import json

@@ -56,7 +56,7 @@ def make_table() -> str:
         ]
         for part, medians in parts.items()
     ]  # fmt: skip
-    header = ['', 'minute', 'resident MB', 'open files', 'checkpoints on disk, KB', 'all else, KB']
+    header = ['', 'minute', 'resident MB', 'open files', 'checkpoints on disk, KB', 'other files, KB']
     return markdown_table(header, rows)
 
 

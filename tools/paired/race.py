@@ -131,8 +131,9 @@ def make_table(measured: dict[str, Any]) -> str:
                 *(f'{seconds:.2f}' for seconds in (*wall, *cpu)),
             ]
         )
-    about = f'Batch {measured["batch"]}, {measured["steps"]} updates per execution, {measured["rounds"]} rounds, on '
-    about += f'{measured["device"]}, load {measured["load_before"]:.1f} before and {measured["load_after"]:.1f} after.'
+    about = f'The race had {measured["rounds"]} rounds. An execution had {measured["steps"]} updates of '
+    about += f'{measured["batch"]} words. The device was {measured["device"]}, with a load of '
+    about += f'{measured["load_before"]:.1f} before and {measured["load_after"]:.1f} after the race.'
     return f'{markdown_table(HEADER, lines)}\n\n{about}'
 
 

@@ -1,9 +1,9 @@
 """Compares `--minutes` with networks chosen by hand, by training time and test perplexity on six texts.
 
     python -m experiments.beyond.frontier.minutes           trains the missing runs on an idle machine
-    python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time of day; the same command continues
+    python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time; repeat the command to resume
     python -m experiments.beyond.frontier.minutes --minutes=2 --texts=0.2M
-    python -m experiments.beyond.frontier.minutes --show          the table of the committed results
+    python -m experiments.beyond.frontier.minutes --show          prints the table of the committed results
 
 The texts are 2,000, 4,000, 16,000 and 0.2 million words of Brown, all of Brown, and 5.8 million words of Brown,
 WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by hand is

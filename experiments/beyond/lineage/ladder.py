@@ -55,7 +55,7 @@ RUNGS = {
     ),
     'batches': Rung(
         'paper',
-        'gradient descent on 512 words per update, with cosine decay of the rate and no weight decay; '
+        'gradient descent on 512 words per update, with cosine decay of the learning rate and without weight decay; '
         'b is initialised with the log-frequencies',
         {
             'optimizer.name': 'sgd',
@@ -71,18 +71,19 @@ RUNGS = {
     'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
     'moments': Rung(
         'sampled',
-        'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients; '
-        'one pass over the words, because the second pass overfits',
+        'Adam with a learning rate of 0.003, twice this rate and one second moment per row for C and U, and clipped '
+        'gradients; one pass over the words, because the second pass overfits',
         {**presets.ROWWISE_ADAM, 'train.max_steps': 1600},
     ),
     'regularised': Rung(
         'moments',
-        'dropout of 0.4 and weight decay of 0.1, for the full five minutes',
+        'dropout of 0.4 and weight decay of 0.1; training for the full five minutes',
         {**_REGULARISED, 'train.max_steps': 0},
     ),
     'residual': Rung(
         'regularised',
-        'a residual layer with layer normalisation instead of tanh; windows along streams, with one dropout mask each',
+        'a residual layer with layer normalisation instead of tanh; windows along streams, with one dropout mask per '
+        'stream',
         {'model.family': 'residual', 'model.averages': 0, 'model.expansion': 2, **_OVER_STREAMS},
     ),
     'tied': Rung('residual', 'the word features are also the output matrix', {'model.tied': True}),
@@ -90,8 +91,8 @@ RUNGS = {
     'averages': Rung('wide', 'three averages of the 35 words before the window', {'model.averages': 3}),
     'attention': Rung(
         'wide',
-        'attention to a word and the 64 before it instead of the concatenation (a Transformer of one layer), with a '
-        'third of the rate and 300 updates of warm-up',
+        'a one-layer Transformer, in which each word attends to itself and the 64 words before it, instead of the '
+        'concatenated features; a third of the learning rate, and 300 updates of warm-up',
         {
             'model.family': 'transformer',
             'model.expansion': 2,
@@ -100,14 +101,16 @@ RUNGS = {
             'optimizer.warmup': 300,
         },
     ),
-    'both': Rung('attention', 'attention above the concatenation (Transformer-N)', {'model.family': 'transformer_n'}),
+    'both': Rung(
+        'attention', 'attention over the concatenated features (Transformer-N)', {'model.family': 'transformer_n'}
+    ),
     'qrnn': Rung(
         'wide', 'a gated sum of the past instead of the window (a quasi-recurrent layer)', {'model.family': 'qrnn'}
     ),
-    'lstm': Rung('qrnn', 'gates that see the state (an LSTM)', {'model.family': 'lstm'}),
+    'lstm': Rung('qrnn', 'gates that read the state (an LSTM)', {'model.family': 'lstm'}),
     'mogrifier': Rung(
         'lstm',
-        'input and state that scale each other (a Mogrifier)',
+        'an input and a state that gate each other (a Mogrifier)',
         {'model.family': 'mogrifier', 'model.rounds': 2},
     ),
     'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', presets.NGRAMS['modified_kneser_ney_5']),

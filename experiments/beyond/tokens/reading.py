@@ -61,7 +61,7 @@ def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
 
 
 def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.ndarray:
-    """Returns the surprisal of each word of the stories, nats, including punctuation; see `nplm_jax.surprisal`."""
+    """Returns the surprisal of each word of the stories in nats, including punctuation. See `nplm_jax.surprisal`."""
     zones = [zone + 1 for story in np.unique(texts.story_T) for zone in range((texts.story_T == story).sum())]
     columns = {'item': texts.story_T.tolist(), 'zone': zones, 'word': texts.tokens}
     spelled = spelling.load(folder) if is_spelled else None

@@ -131,8 +131,8 @@ def check(
         update: The traced update.
         program: The program.
         sent: The collectives of the program, per update.
-        data: Devices that divide the batch.
-        model: Devices that divide the words.
+        data: The number of devices that divide the batch.
+        model: The number of devices that divide the words.
     """
     V = -(-update.network.vocabulary_size // model)
     products = [arrays for arrays in program.products() if any(_is_over(V, array) for array in arrays)]

@@ -186,7 +186,8 @@ def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     table = markdown_table(HEADER, [cells(name, measured.get(name, {})) for name in ROWS])
     commits = sorted({row['commit'] for row in measured.values()})
     devices = sorted({row['device'] for row in measured.values()})
-    return f'{table}\n\n{", ".join(devices)}; commit {", ".join(commits)}.' if measured else table
+    about = f'The rows were measured on {", ".join(devices)} at commit {", ".join(commits)}.'
+    return f'{table}\n\n{about}' if measured else table
 
 
 def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.Path) -> None:

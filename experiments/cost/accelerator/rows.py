@@ -54,7 +54,7 @@ class Size:
     """The amount of work that a row measures.
 
     Attributes:
-        vocabulary: V.
+        vocabulary: The size of the vocabulary, V.
         samples: The number of words that a sampled loss draws.
         smaller: The divisor of a row's batch size.
         words: The number of words in a turn, unless the turn would then have fewer than `steps` updates.

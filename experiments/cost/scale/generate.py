@@ -36,7 +36,7 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(
 
 
 def ranks(num_words: int, seed: int = SEED) -> Iterator[np.ndarray]:
-    """Yields the ranks of the words in batches, in reading order, int32, T. The most frequent word has rank 0."""
+    """Yields the int32 ranks of the words in batches, in reading order. The most frequent word has rank 0."""
     batch = 0
     while num_words > 0:
         yield _batch(batch, seed)[:num_words]
@@ -67,7 +67,7 @@ def _batch(batch: int, seed: int) -> np.ndarray:
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Returns a hash of each number (the finalizer of SplitMix64). uint64."""
+    """Returns a uint64 hash of each number (the finalizer of SplitMix64)."""
     values = (values ^ (values >> np.uint64(30))) * _MIX[1]
     values = (values ^ (values >> np.uint64(27))) * _MIX[2]
     return values ^ (values >> np.uint64(31))

@@ -1,8 +1,8 @@
 """Compares the time, peak memory and disk space that nplm-jax and KenLM's lmplz need for 5-grams of generated text.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
-    python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
-    python -m experiments.cost.scale.ngrams         the table of the committed results
+    python -m experiments.cost.scale.ngrams --quick         runs a check with 20,000 words
+    python -m experiments.cost.scale.ngrams         prints the table of the committed results
 
 Both programs read the same words. Each estimate is a separate process, and the programs alternate. nplm-jax reads ids
 from a mapped file and writes model.safetensors; lmplz counts words of text and writes an ARPA file. lmplz reads the
@@ -53,7 +53,7 @@ HEADER = [
     'seconds',
     'processor s',
     'peak MB',
-    'MB on disk meanwhile',
+    'peak MB on disk',
     'MB of the model',
     'test perplexity',
 ]

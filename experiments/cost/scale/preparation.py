@@ -1,8 +1,8 @@
 """Measures the time, memory and disk space for tokenizing texts, at the first and at the second start.
 
     python -m experiments.cost.scale.preparation TEXT ... [--tokens=pieces] [--output=FILE.json]
-    python -m experiments.cost.scale.preparation --quick                  a check: two starts on a small text
-    python -m experiments.cost.scale.preparation [--tokens=pieces]        the table of the committed results
+    python -m experiments.cost.scale.preparation --quick                  checks two starts on a small text
+    python -m experiments.cost.scale.preparation [--tokens=pieces]        prints the table of the committed results
 
 --tokens=pieces learns 8,000 subwords from the first 80% of the words. Its results are in results/pieces.json.
 

@@ -1,7 +1,7 @@
 """Compares training on a long text that is read from disk with training on Brown on the device: speed and memory.
 
     python -m experiments.cost.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
-    python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
+    python -m experiments.cost.scale.training --quick                checks that losses from device and disk are close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
 All contestants use |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In

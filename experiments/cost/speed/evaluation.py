@@ -1,7 +1,7 @@
 """Compares the time of an exact evaluation with the time of a plain log-sum-exp over the same number of scores.
 
     python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
-    python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured
+    python -m experiments.cost.speed.evaluation --show      prints the table of the committed results
 
 Both compute float32 scores over the same vocabulary. The evaluation also runs the body, word by word if it is
 recurrent.

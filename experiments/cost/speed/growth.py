@@ -51,7 +51,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--batch', 512, 'number of words per update of MLP9')
     parser.add_count('--rounds', 3, 'number of timed turns')
     parser.add_output_path(RESULTS / 'growth.json')
-    parser.add_switch('--figure', 'draw the figure of the committed results without measuring anything')
+    parser.add_switch('--figure', 'draw the figure from the committed results without measuring anything')
     parser.add_quick(batch=64, rounds=1, output='runs/quick/growth.json')
 
 

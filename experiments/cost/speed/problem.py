@@ -63,7 +63,7 @@ class Problem:
 
     Attributes:
         settings: The settings of the network and its training.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
         params: The initial parameters, float32.
         tokens_T: The words, int32.
         positions_SxB: The positions of the words that each update predicts, int32, in training order. Each turn is an
@@ -103,10 +103,10 @@ class Problem:
 
     @property
     def flops_per_word(self) -> int:
-        """The number of floating-point operations in the products of an update: 2 forward and 4 backward per weight.
+        """The number of floating-point operations in the products of an update.
 
-        C counts only if it is also the output matrix. The products of queries, keys and values in attention are not
-        counted.
+        The forward pass performs 2 operations per weight, and the backward pass performs 4. C counts only if it is also
+        the output matrix. The products of queries, keys and values in attention are not counted.
         """
         is_tied = EMBEDDING in self.network.body.widths
         multiplied = {name: value for name, value in self.params.items() if name != EMBEDDING or is_tied}

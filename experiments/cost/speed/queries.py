@@ -5,8 +5,8 @@ r"""Compares the speed of n-gram queries with `nplm_jax.kenlm`, by line and by w
     nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models trained on Brown
     python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
         --also pruned.arpa mixed.arpa
-    python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
-    python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
+    python -m experiments.cost.speed.queries --quick     checks that lines and words of a small model agree
+    python -m experiments.cost.speed.queries --show      prints the table of the committed results
 
 Both packages read the same ARPA file, one after the other in each round. Each model is loaded in a separate process.
 The loading time of `query` is measured without a text, because it varies by more than the time needed to score a text.
@@ -253,8 +253,9 @@ def make_table(measured: dict[str, Any]) -> str:
     ]
     header = ['file', 'words', 'largest difference from query', 'between lines and words', 'different lengths']
     model = (
-        f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
-        f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.'
+        f'The {measured["order"]}-gram model has {measured["vocabulary"]:,} words. The size of the ARPA file is '
+        f'{measured["arpa_bytes"] / 1e6:.0f} MB, and that of the packed model is '
+        f'{measured["packed_bytes"] / 1e6:.0f} MB. The times were measured on {measured["device"]}.'
     )
     return '\n\n'.join([table, loading, markdown_table(header, rows), model])
 

@@ -1,8 +1,8 @@
 """Compares training steps of nplm-jax, plain JAX and PyTorch, timed alternately on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,lstm] [--batch=512] [--contestants=ours,torch_compile]
-    python -m experiments.cost.speed.race --quick     a check: small batches, whose losses must agree
-    python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
+    python -m experiments.cost.speed.race --quick     checks small batches, whose losses must agree
+    python -m experiments.cost.speed.race --show      prints the table of the committed results
 
 Writes results/race.json and prints the table. PyTorch, which is not in requirements.txt, races if it is installed.
 """
@@ -148,9 +148,10 @@ def make_table(measured: dict[str, Any]) -> str:
         f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
         for precision, by in measured['ceiling'].items()
     )
-    about = f'Batch {measured["batch"]}, {measured["steps"]} updates a turn, {measured["rounds"]} rounds, '
-    about += f'on {measured["device"]}, load {measured["load_before"]:.1f} before.'
-    return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
+    about = f'The race had {measured["rounds"]} rounds. A turn had {measured["steps"]} updates of '
+    about += f'{measured["batch"]} words. The device was {measured["device"]}, with a load of '
+    about += f'{measured["load_before"]:.1f} before the race.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}\nThe ceiling of matrix products is {ceiling}.'
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:

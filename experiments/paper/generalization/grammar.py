@@ -110,7 +110,7 @@ def vocabulary(grammar: Grammar) -> tuple[str, ...]:
 
 
 def entropy_and_length(grammar: Grammar) -> tuple[float, float]:
-    """Returns the entropy of a sentence, nats, and its expected number of words.
+    """Returns the entropy of a sentence, in nats, and its expected number of words.
 
     A sentence has only one derivation, so the entropy of a sentence is the entropy of its derivation.
     """
@@ -144,7 +144,7 @@ def text(grammar: Grammar, seed: int, num_words: int) -> list[str]:
 
 
 def log_probabilities(grammar: Grammar, words: Iterable[str]) -> list[float]:
-    """Returns log P under the grammar for each word given all previous words, nats.
+    """Returns log P of each word given all previous words under the grammar, in nats.
 
     Args:
         grammar: The grammar.

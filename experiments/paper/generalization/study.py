@@ -216,7 +216,7 @@ def draw(sizes: list[dict[str, Any]], path: pathlib.Path) -> None:
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_switch('--counts', 'print the table of the count-based models without measuring anything')
-    parser.add_switch('--figure', 'draw the figure of the committed results without measuring anything')
+    parser.add_switch('--figure', 'draw the figure from the committed results without measuring anything')
     parser.add_argument(
         '--sizes',
         type=int,

@@ -28,10 +28,10 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
 
     Args:
         model: The shape of the network.
-        num_words: V.
-        batch_size: Words per update.
-        data: Devices along the batch.
-        model_devices: Devices along the words.
+        num_words: The number of words, V.
+        batch_size: The number of words per update.
+        data: The number of devices along the batch.
+        model_devices: The number of devices along the words.
     """
     one_block = {'train.batch_size': batch_size, 'output.block_size': batch_size}
     settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
@@ -67,10 +67,10 @@ def measure(model: Any, num_words: int, batch_size: int, data: int, model_device
 
     Args:
         model: The shape of the network.
-        num_words: V.
-        batch_size: Words per update.
-        data: Devices along the batch.
-        model_devices: Devices along the words.
+        num_words: The number of words, V.
+        batch_size: The number of words per update.
+        data: The number of devices along the batch.
+        model_devices: The number of devices along the words.
     """
     if data * model_devices > jax.device_count():
         raise BadInput(

@@ -1,6 +1,6 @@
 """The cost of an update in the paper's example: counts from compiled programs, and predictions for more devices.
 
-    python -m experiments.paper.parallel.table                          the tables of this folder's README
+    python -m experiments.paper.parallel.table                          prints the tables of this folder's README
     JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again
     python -m experiments.paper.parallel.table --figure --flops=1e14 --network=4e11   another machine
 
@@ -92,7 +92,7 @@ def draw(path: pathlib.Path, machine: counts.Machine) -> None:
         speed = [alone / counts.seconds(MODEL, VOCABULARY, BATCH, *mesh(p), machine) for p in sizes]
         axes.loglog(sizes, speed, 'o-', label=name, base=2)
     axes.loglog(DEVICES, DEVICES, ':', color='grey', label='perfect', base=2)
-    axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words an update, |V| = {VOCABULARY:,}')
+    axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words per update, |V| = {VOCABULARY:,}')
     axes.legend()
     axes.grid(alpha=0.3)
     save_figure(figure, path, dpi=110)
@@ -102,13 +102,13 @@ def make(machine: counts.Machine) -> str:
     """Returns all tables of the README."""
     share = counts.share_of_output_layer(MODEL, VOCABULARY)
     heading = (
-        f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '
-        f'The output layer performs {share:.1%} of\nthe operations. '
+        f'The network has n={MODEL.n}, m={MODEL.m}, h={MODEL.h} and |V| = {VOCABULARY:,}. An update has {BATCH:,} '
+        f'words. The output layer performs {share:.1%} of\nthe operations. '
         f'The paper sends {counts.numbers_a_word(MODEL):,} numbers per word, '
-        f'this implementation {counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
+        f'and this implementation sends {counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
     )
-    assumed = ', '.join(f'{k} {v:.0e}' for k, v in dataclasses.asdict(machine).items())
-    return f'{heading}\n\n{compiled()}\n\nPredicted with {assumed}:\n\n{predicted(machine)}'
+    assumed = ', '.join(f'{k}={v:.0e}' for k, v in dataclasses.asdict(machine).items())
+    return f'{heading}\n\n{compiled()}\n\nThe predictions assume {assumed}:\n\n{predicted(machine)}'
 
 
 def define(parser: study.StudyParser) -> None:

@@ -1,6 +1,6 @@
 """Compares the energy network with MLP9, both with the same m and h and with the same number of parameters.
 
-    python -m experiments.paper.section5.energy    the table of the committed results
+    python -m experiments.paper.section5.energy    prints the table of the committed results
 
 energy.md shows the launch.py commands that train the networks.
 """

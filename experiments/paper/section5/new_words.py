@@ -165,7 +165,7 @@ def find_neighbours(
 
 
 def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:
-    """Returns the mean change in log P of other validation words when all words of the task are added, nats."""
+    """Returns the mean change in log P of other validation words, in nats, when all words of the task are added."""
     weights_WxV = variant_weights(model, task, variant, SHOWN_ONCE)
     grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
     start, tokens_T = task.full.valid.start, task.left_out.tokens_T
@@ -252,7 +252,7 @@ def interval(statistic: Callable[[np.ndarray], Any], num_words: int, seed: int) 
 
     Args:
         statistic: A function of the indices of the words.
-        num_words: W.
+        num_words: The number of words, W.
         seed: Seed of the resampling.
     """
     numbers_RxW = np.random.default_rng(seed).integers(0, num_words, (RESAMPLES, num_words))
@@ -341,8 +341,8 @@ def facts(measured: dict[str, Any]) -> str:
     trainings = ' and '.join(f'{network["seconds"]:.0f} s' for network in measured['networks'].values())
     change = measured['effect_on_others']
     return (
-        f'{measured["network"]}: {len(words["valid"])} validation words with {later["valid"]:,} later occurrences, '
-        f'{len(words["test"])} test words with {later["test"]:,}; two training runs of {trainings}. With the '
+        f'{measured["network"]}: The {len(words["valid"])} validation words have {later["valid"]:,} later occurrences, '
+        f'and the {len(words["test"])} test words have {later["test"]:,}. Training took {trainings}. With the '
         f'validation words added, the mean log P of other words changes by {change:+.4f} nats. If the rate of a new '
         f'word is instead estimated from the text up to its last shown occurrence, its log P with every method except '
         f'training changes by {shift} nats on average for {shown} occurrences, respectively.'

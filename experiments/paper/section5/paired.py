@@ -61,7 +61,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
 
     Args:
         settings: The settings of the run.
-        data: Its corpus.
+        data: The corpus of the network.
 
     Returns:
         The network and its scores: perplexities, the mean NLL of each band of test words, and seconds.
@@ -83,7 +83,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
 
 
 def band_nll(log_p_T: np.ndarray, data: Dataset) -> dict[str, list[float | None]]:
-    """Returns the mean NLL of test words, nats, both by the word's band and by the previous word's band."""
+    """Returns the mean NLL of test words, in nats, both by the word's band and by the previous word's band."""
     nll = {}
     for name, band_T in test_bands(data).items():
         masks = (band_T == i for i in range(len(BANDS)))

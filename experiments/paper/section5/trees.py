@@ -1,10 +1,10 @@
 """Writes word trees of Brown for output.kind=tree, times output layers, and prints the tables.
 
-    python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    codes by WordNet and by clusters of a
-                                             trained network's features, and two codes per word
+    python -m experiments.paper.section5.trees --write=FOLDER --features=RUN    writes codes by WordNet and clusters of
+                                             a trained network's features, and two codes per word
     python -m experiments.paper.section5.trees --take=NAME=RUN,...  copies the results of trained trees into results/
-    python -m experiments.paper.section5.trees --time    words per second of each output layer: results/tree_speed.json
-    python -m experiments.paper.section5.trees           the tables of the committed results
+    python -m experiments.paper.section5.trees --time    times each output layer and writes results/tree_speed.json
+    python -m experiments.paper.section5.trees           prints the tables of the committed results
 
 trees.md shows the launch.py commands that train the trees.
 """
@@ -49,7 +49,7 @@ ROWS = {  # output -> folder and file name of its results
     'nce': (results.folder('cheaper'), 'nce_1000'),
 }
 TREES = ('random', 'huffman', 'wordnet', 'clusters', 'two_codes')
-HEADER = ['output', 'nodes a word', 'epochs', 'seconds', 'valid', 'test']
+HEADER = ['output', 'nodes per word', 'epochs', 'seconds', 'valid', 'test']
 SIZES = (brown.VOCABULARY, 262_144)
 STEPS, ROUNDS = 50, 5
 

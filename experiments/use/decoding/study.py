@@ -65,7 +65,7 @@ def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> li
 
 
 def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generator) -> np.ndarray:
-    """Returns the log-probabilities of the tokens in each frame of a sentence, float32, F x N."""
+    """Returns the float32 log-probabilities of the tokens in each frame of a sentence, F x N."""
     places = {token: i for i, token in enumerate(tokens)}
     spelled = [token for word in sentence for token in (*word, SILENCE)]
     frames: list[tuple[int, int]] = []  # heard and spoken characters

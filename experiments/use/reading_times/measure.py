@@ -97,7 +97,7 @@ def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
 
 
 def word_surprisals(model: LanguageModel, texts: Texts) -> np.ndarray:
-    """Returns the surprisal of each word in the stories, nats."""
+    """Returns the surprisal of each word in the stories, in nats."""
     scored = scoring.score(model, texts.lines, texts.start)
     nats_T = -scoring.LOG_10 * np.concatenate([line.log10_p_T for line in scored])
     return np.bincount(texts.words_T, nats_T)

@@ -44,7 +44,7 @@ class Model(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The gain per word, as the mean over seeds, nats."""
+        """The gain per word, in nats, averaged over seeds."""
         return float(self.sums_S.sum() / self.counts_S.sum())
 
 

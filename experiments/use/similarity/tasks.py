@@ -85,7 +85,7 @@ def _read_lines(path: pathlib.Path, left_out: str) -> Iterator[tuple[int, str]]:
 
 
 def unit(vectors_VxD: np.ndarray) -> np.ndarray:
-    """Normalizes the vectors to length one, float64. Zero vectors remain zero."""
+    """Normalizes the vectors to length one, in float64. Zero vectors remain zero."""
     vectors_VxD = np.asarray(vectors_VxD, np.float64)
     norms_V = np.linalg.norm(vectors_VxD, axis=1)
     return vectors_VxD / np.where(norms_V > 0, norms_V, 1)[:, None]

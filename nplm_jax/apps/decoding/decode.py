@@ -6,8 +6,8 @@
 RUN may also be an ARPA file. Input files:
     --emissions   one array per utterance, frames x labels: natural log-probabilities, normalized in each frame
     --labels      one label per line, in the order of the columns, including the CTC blank and the label between words
-    --lexicon     lines `word l a b e l s |`; a word may have several lines
-    --references  lines `UTTERANCE words`; requires the package rapidfuzz
+    --lexicon     lines of the form `word l a b e l s |`; a word may have several lines
+    --references  lines of the form `UTTERANCE words`; requires the package rapidfuzz
 
 With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search allows all words that the labels
 can spell, and penalizes out-of-vocabulary words. Prints one line per utterance: its name, a tab, and its words. With

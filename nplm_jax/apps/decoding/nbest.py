@@ -1,8 +1,8 @@
 """Re-ranks n-best lists in the formats of Moses and Kaldi.
 
 A line in Moses format is `id ||| words ||| scores ||| ...`. Spaces around separators are ignored. An empty second field
-represents an empty sentence. In Kaldi format, lists have lines `UTTERANCE-N words` and score files have lines
-`UTTERANCE-N cost`, as written by `nbest-to-linear`.
+represents an empty sentence. In Kaldi format, the lines of a list have the form `UTTERANCE-N words`, and the lines of a
+score file have the form `UTTERANCE-N cost`, as written by `nbest-to-linear`.
 
 Dims: A alternatives in all lists, F scores of an alternative.
 """
@@ -144,7 +144,7 @@ def _parse_kaldi(number: int, line: str, tables: Sequence[tuple[pathlib.Path, Ta
 
 
 def read_table(path: pathlib.Path) -> Table:
-    """Reads a file of lines `KEY rest`. Returns the line number and the rest of the line for each key.
+    """Reads a file whose lines have the form `KEY rest`. Returns the line number and the rest of the line for each key.
 
     Raises:
         BadInput: A key is repeated.

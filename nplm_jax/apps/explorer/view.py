@@ -265,7 +265,7 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of each word in the vocabulary after a text, float64, V.
+    """Returns the float64 log P of each word in the vocabulary after a text.
 
     Results are cached, so the models do not run again when the mixture weights change.
     """
@@ -273,7 +273,7 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word in a line, float32. Pads long lines to a few lengths to limit compilations."""
+    """Returns the float32 log P of each word in a line. Pads long lines to a few lengths to limit compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

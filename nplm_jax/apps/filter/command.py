@@ -13,7 +13,7 @@ A document is a row of a .jsonl or .parquet file, with its text in the column --
 --documents=paragraphs, empty lines separate the documents in text files. Text and .jsonl files may be compressed (.gz,
 .zst). The perplexity is per token, and the lines of a document are scored separately, as in `nplm score --summary`.
 --end also scores the ends of lines, as KenLM and CCNet do. Documents without words are counted and dropped. Documents
-without known words have an infinite perplexity, so --below never keeps them. The command keeps the model, about
+with no known words have infinite perplexity, so --below never keeps them. The command keeps the model, about
 100,000 words or the longest document, and 8 bytes per document in memory.
 """
 

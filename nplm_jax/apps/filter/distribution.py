@@ -33,7 +33,7 @@ class Distribution:
         self.highest = heapq.nlargest(_EXAMPLES, [*self.highest, *found], key=operator.itemgetter(0))
 
     def perplexities(self) -> np.ndarray:
-        """Returns all perplexities in ascending order, float64."""
+        """Returns all perplexities in ascending order, as a float64 array."""
         return np.sort(np.concatenate(self._parts)) if self._parts else np.zeros(0)
 
     def results(self) -> dict[str, Any]:

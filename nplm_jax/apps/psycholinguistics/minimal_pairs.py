@@ -103,7 +103,7 @@ def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
 
 
 def log_p(model: LanguageModel, encoded: EncodedPairs) -> np.ndarray:
-    """Returns log P of the good and the bad sentence of each pair, in nats, float64, P x 2."""
+    """Returns the float64 log P of the good and the bad sentence of each pair in nats, P x 2."""
     scored = scoring.score(model, encoded.lines, encoded.start)
     log_p_L = np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
     return log_p_L[encoded.rows_Px2]
@@ -155,7 +155,7 @@ def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
 
 
 def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[slice], options: Options) -> np.ndarray:
-    """Returns the total surprisal of the region in each sentence, in bits, float64, P x 2.
+    """Returns the total float64 surprisal of the region in each sentence in bits, P x 2.
 
     Args:
         loaded: The model.

@@ -75,7 +75,7 @@ def next_word_statistics(
 
 
 def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
-    """Returns the entropy of each distribution, in nats, float64, B.
+    """Returns the float64 entropy of each distribution in nats.
 
     Args:
         log_p_BxV: The log-probabilities of each distribution, in nats. They may contain -inf.
@@ -120,7 +120,7 @@ def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: 
 
 
 def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Arrays) -> np.ndarray:
-    """Returns log P and rank of each id, the entropy, and log P of each group, stacked, float64, (3 + G) x S x L.
+    """Returns the stacked log P and rank of each id, entropy, and log P of each group, float64, (3 + G) x S x L.
 
     At positions without an id, log P and rank are undefined.
     """

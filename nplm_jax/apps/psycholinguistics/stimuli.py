@@ -81,7 +81,7 @@ class Stimuli:
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
-    """Returns, for each word, the value of the word that is `distance` words earlier, float64, W.
+    """Returns, for each word, the float64 value of the word that is `distance` words earlier.
 
     The value is NaN if the item has no such word.
 

@@ -129,7 +129,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 def correct(
     lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
 ) -> np.ndarray:
-    """Returns log P(word) minus log P(tokens) of each word, in nats, float64, W.
+    """Returns the float64 value of log P(word) - log P(tokens) for each word, in nats.
 
     Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
     end of the word itself. Let B be the event that the next token begins with whitespace. Then

@@ -195,7 +195,7 @@ class Search:
 
         Raises:
             optuna.TrialPruned: The pruner stopped the trial, or its point cannot be trained.
-            _Lost: This process sent no heartbeat for too long, and another process continues the trial.
+            _Lost: This process sent no heartbeat for too long, and another process has taken over the trial.
         """
         begun.append(trial.number)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
@@ -203,7 +203,7 @@ class Search:
         try:
             return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
         except UpdateFinishedTrialError:
-            reason = 'this process sent no heartbeats for too long, so another process continues the trial'
+            reason = 'this process sent no heartbeat for too long, so another process has taken over the trial'
             print(f'{name}: {reason}', file=sys.stderr, flush=True)
             raise _Lost from None
 

@@ -6,9 +6,7 @@ CONFIGS = flags.DEFINE_string(
     'configs', None, 'Configs to compare, separated by semicolons, such as brown:mlp9;brown:lstm.'
 )
 SWEEP = flags.DEFINE_boolean('sweep', False, "Train every point that the config file's sweep() yields.")
-GRID = flags.DEFINE_multi_string(
-    'grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...; repeat the flag for additional keys.'
-)
+GRID = flags.DEFINE_multi_string('grid', [], 'Config key and the values to compare, as KEY=VALUE,VALUE,...')
 VECTORIZE = flags.DEFINE_boolean(
     'vectorize',
     False,

@@ -44,7 +44,7 @@ def to_alphabet(text: str) -> str:
 
 
 def to_bytes(token: str) -> bytes:
-    """Returns the bytes of a token; empty for a special token."""
+    """Returns the bytes of a token. A special token has none."""
     return b'' if token in (RARE, *BOUNDARY_TOKENS) else token.translate(_TO_BYTES).encode('latin-1')
 
 
@@ -56,7 +56,7 @@ class ByteTokenizer(Tokenizer):
 
     Attributes:
         pattern: A regular expression whose matches cover every text. Each match is tokenized separately.
-        normalization: The Unicode normal form of the text before tokenization: nfc, nfkc, or none for no change.
+        normalization: The Unicode normalization form of the text before tokenization: nfc, nfkc, or none.
         rules: The learned rules, in a form that each subclass defines.
     """
 

@@ -38,8 +38,8 @@ class HuggingFace:
     Attributes:
         values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
-        unknown: The token for unknown text; '' if there is none.
-        marking: The name of the decoder or model that defines how tokens mark word boundaries; '' if none does.
+        unknown: The token for unknown text, or '' if there is none.
+        marking: The name of the decoder or model that defines how tokens mark word boundaries, or '' if none does.
         affix: The prefix of tokens inside a word (WordPiece), or the suffix of each word's last token (BPEDecoder).
     """
 
@@ -103,7 +103,7 @@ class FileTokenizer(Tokenizer):
     and <p> and <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
 
     Attributes:
-        rules: The content of the file, in Base64 for a SentencePiece model; empty before `read`.
+        rules: The content of the file, in Base64 for a SentencePiece model. '' before `read`.
     """
 
     kind: str = internal('tokenizer.json')

@@ -42,7 +42,7 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
 
 
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
-    """Returns the UTF-8 bytes of a token's text without whitespace; empty for a boundary token."""
+    """Returns the UTF-8 bytes of a token's text without whitespace. A boundary token has none."""
     data = tokenizer.utf8(token)
     if tokenizer.is_lossless or token in BOUNDARY_TOKENS:
         return b''.join(data.split())
@@ -73,7 +73,7 @@ def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> 
 
 
 def keeps_letters(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]], any_form: bool = False) -> bool:
-    """Returns whether the tokens of a user's texts contain the same letters as the texts, in Unicode's normal form NFC.
+    """Returns whether the tokens of a user's texts contain the same letters as the texts after NFC normalization.
 
     If not, the probability of the tokens is not the probability of the text. Word tokenizers may lower-case words,
     replace numbers and proper nouns, rewrite quotation marks, and skip marks such as <s>.

@@ -69,7 +69,7 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             strings: Strings returned by `split`.
-            known: The vocabulary to which the tokens of a user's text are adapted; None for the text of a corpus.
+            known: The vocabulary to which the tokens of a user's text are adapted, or None for the text of a corpus.
         """
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
@@ -96,7 +96,7 @@ class Tokenizer(Component, abc.ABC):
 
     @property
     def tokens(self) -> tuple[str, ...] | None:
-        """All tokens, including special tokens; None if the words of the corpus determine the vocabulary."""
+        """All tokens, including special tokens, or None if the words of the corpus determine the vocabulary."""
         return None
 
     def utf8(self, token: str) -> bytes:
@@ -104,12 +104,12 @@ class Tokenizer(Component, abc.ABC):
         return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the newline of an empty line
 
     def normalize(self, text: str) -> str:
-        """Returns the text to tokenize, in Unicode's normal form NFC."""
+        """Returns the text to tokenize, normalized to Unicode Normalization Form C (NFC)."""
         return normalize(text)
 
 
 def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
-    """Describes the difference between a tokenizer and `other`, the tokenizer of model `name`; '' if they are equal."""
+    """Describes how a tokenizer differs from `other`, the tokenizer of model `name`. Returns '' if they are equal."""
     if tokenizer == other:
         return ''
     fields = dataclasses.asdict(tokenizer) if type(tokenizer) is type(other) else ['kind']
@@ -131,7 +131,7 @@ def check_tokens(kind: str, tokens: Iterable[str]) -> None:
 
 
 def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
-    """Returns a text in a Unicode normal form."""
+    """Normalizes a text to a Unicode normalization form."""
     # Normalization takes time quadratic in the number of marks on a letter. A joiner after every 64 marks bounds the
     # time, as in Unicode's Stream-Safe Text Format (UAX #15).
     return unicodedata.normalize(form, _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))

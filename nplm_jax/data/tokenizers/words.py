@@ -220,7 +220,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
     Args:
         tokenizer: The tokenizer of the corpus.
-        tokens: The kind to use: `words`, or `whitespace` for tokenized text; empty for the kind of the corpus.
+        tokens: The kind to use: `words`, or `whitespace` for tokenized text. '' means the kind of the corpus.
         hyphens: `split` to split unknown words at hyphens, or `keep`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Runs and scored texts for the tests of several apps."""
+"""Defines runs and scored texts for the tests of several apps."""
 
 import pathlib
 import warnings

@@ -1,4 +1,4 @@
-"""The same words have the same probability in every command; each app has a separate test, such as lm_eval_test.py."""
+"""Tests that every command assigns the same probability to the same words; apps have separate tests."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Every command works with runs whose tokens are pieces, characters or bytes of a text in any language."""
+"""Tests every command with runs whose tokens are pieces, characters or bytes, in any language."""
 
 import json
 

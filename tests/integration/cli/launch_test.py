@@ -1,4 +1,4 @@
-"""End-to-end tests of the command line; tests of signals, kills and times use separate processes."""
+"""End-to-end tests of the command line; tests with signals, kills or time limits run in separate processes."""
 
 import os
 import random

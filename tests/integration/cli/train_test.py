@@ -1,4 +1,4 @@
-"""`nplm train` and `nplm_jax.train` give the results of launch.py, from any folder."""
+"""Tests that `nplm train` and `nplm_jax.train` give the same results as launch.py from any folder."""
 
 import json
 import pathlib

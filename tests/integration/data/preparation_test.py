@@ -1,4 +1,4 @@
-"""Texts that are tokenized in chunks by several processes, and cached."""
+"""Tests that texts are tokenized in chunks by several processes and cached."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Training on eight simulated devices gives the results of one device; conftest.py may start a process with them."""
+"""Tests that training on eight simulated devices gives the same results as training on one device."""
 
 import contextlib
 import functools
@@ -530,7 +530,7 @@ def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabul
 @pytest.mark.parametrize('data,model,most', [(8, 1, 2), (2, 4, 4)])
 @pytest.mark.parametrize('batch_size', [8, 8192])  # fewer and more rows than C
 def test_a_sparse_update_sends_by_a_few_all_reduces_alone(batch_size, data, model, most):
-    """They exchange table rows, the sums of all gradients, and the moments of rows."""
+    """The all-reduces exchange table rows, the sums of all gradients, and the moments of rows."""
     rule = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': 0.5, 'train.steps_per_execution': 1}
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'output.kind': 'sampled', 'output.samples': 50}
     run = prepare_run(on_mesh({**rule, **shape, 'train.batch_size': batch_size}, data, model), many_words())

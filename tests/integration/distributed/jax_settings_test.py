@@ -1,4 +1,4 @@
-"""JAX settings that affect results: commands set them, and functions reject other values."""
+"""Tests that commands set the JAX settings that affect results, and that functions reject other values."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The message of a process when another process of its run is lost while the process does not wait for it."""
+"""Tests the error message of a process after another process of the same run is lost."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Training within a memory limit that is too low for two copies of all parameters on eight simulated devices."""
+"""Tests training on eight simulated devices without enough memory for two copies of all parameters."""
 
 import contextlib
 import os

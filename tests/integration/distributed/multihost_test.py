@@ -1,4 +1,4 @@
-"""Runs of two local processes with two simulated devices each."""
+"""Tests runs of two local processes with two simulated devices each."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SENTENCES = ('--config=configs/sentences.py', *OPTIONS)
 
 
 def start(folder, flags, home=None, **distributed):
-    """Starts launch.py; with `distributed`, as one of several processes."""
+    """Starts launch.py. With `distributed`, starts it as one of several processes."""
     flags = [*flags, f'--workdir={folder}', *['--distributed'] * bool(distributed)]
     env = {
         **os.environ,

@@ -1,4 +1,4 @@
-"""Generation from models with known probabilities, and the command `generate`."""
+"""Tests generation from models with known probabilities, and the command `generate`."""
 
 import math
 

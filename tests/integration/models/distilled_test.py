@@ -1,4 +1,4 @@
-"""Training with teachers: the inputs of each teacher, and the distribution that the student learns."""
+"""Tests training with teachers: the inputs of each teacher, and the distribution that the student learns."""
 
 import contextlib
 

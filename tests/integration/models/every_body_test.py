@@ -1,4 +1,4 @@
-"""Properties of every body: no dependence on later words, reading in parts, and resumable training."""
+"""Tests every body: predictions do not depend on later words, texts can be read in parts, and runs resume."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The Mogrifier LSTM compared with its formulas, implemented as loops around Flax's LSTM cell."""
+"""Compares the Mogrifier LSTM with its formulas, implemented as loops around Flax's LSTM cell."""
 
 import functools
 

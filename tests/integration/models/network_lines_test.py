@@ -1,4 +1,4 @@
-"""Networks that read each line separately (`corpus.context=line`)."""
+"""Tests networks that read each line separately (`corpus.context=line`)."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A new body needs only a class and a line in KINDS; all features of a run then support it.
+"""Tests that a new body needs only a class and a line in KINDS to support all features of a run.
 
 `seams_test` trains the body with every output layer.
 """

@@ -1,4 +1,4 @@
-"""The paper's network: equation 1 by hand and by a loop, the order of the context, and rejected inputs."""
+"""Tests the paper's network: equation 1 by hand and by a loop, the order of the context, and rejected inputs."""
 
 import jax
 import jax.numpy as jnp

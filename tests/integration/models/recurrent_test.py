@@ -1,4 +1,4 @@
-"""Recurrent networks: gradients by formulas, the state after one long pass, and complete runs."""
+"""Tests recurrent networks: gradients by formulas, the state after one long pass, and complete runs."""
 
 import functools
 import re

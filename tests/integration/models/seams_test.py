@@ -1,4 +1,4 @@
-"""Every body trains with every output layer, and sparse updates give the results of dense computation.
+"""Tests every body with every output layer, and compares sparse updates with dense computation.
 
 `BODY=NAME python -m pytest tests/integration/models/seams_test.py` tests one body, with all its output
 layers.

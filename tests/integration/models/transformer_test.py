@@ -1,4 +1,4 @@
-"""The Transformer: its formula in float64, its attention window, and its cache."""
+"""Tests the Transformer: its formula in float64, its attention window, and its cache."""
 
 import jax
 import jax.numpy as jnp

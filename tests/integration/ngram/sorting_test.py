@@ -1,4 +1,4 @@
-"""Counting n-grams in small blocks and in files gives the same result as counting them at once in memory."""
+"""Tests that n-grams counted in small blocks and in files equal those counted at once in memory."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Sampled losses compared with the full softmax, and with the formulas in float64."""
+"""Compares the sampled losses with the full softmax loss and with a float64 implementation of the formulas."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The tree output: the same distribution by every method, probabilities of a small tree by hand, and gradients."""
+"""Tests the tree softmax: equal results from every method, a small tree calculated by hand, and gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def made(request, tmp_path):
 
 
 def reference(network, params, contexts):
-    """Returns log P of all words by following the path from the root to each leaf, float64."""
+    """Returns the float64 log P of all words by following the path from the root to each leaf."""
     features = {name: np.asarray(x, np.float64) for name, x in FEATURES_OF(network, params, contexts)[0].items()}
     tables = {name: np.asarray(params[name], np.float64) for name in (*features, 'b_V')}
     y_BxT = tables['b_V'] + sum(x @ tables[name].T for name, x in features.items())

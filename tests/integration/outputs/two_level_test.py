@@ -1,4 +1,4 @@
-"""The two-level softmax: the same distribution by every method, and the gradients of the plain formula."""
+"""Tests the two-level softmax: equal results from every method, and the gradients of the plain formula."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""`output.teacher`: teachers are identified by name, digest and words."""
+"""Tests `output.teacher`: teachers are identified by name, digest and words."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Calibration of the output bias on the validation words."""
+"""Tests the calibration of the output bias on the validation words."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Results do not depend on how updates are divided into chunks."""
+"""Tests that results do not depend on how updates are divided into chunks."""
 
 import jax
 import numpy as np

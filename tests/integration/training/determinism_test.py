@@ -1,4 +1,4 @@
-"""Equal seeds give bitwise equal results in separate processes, on one device and on eight simulated devices."""
+"""Tests that equal seeds give bitwise equal results in separate processes, on one and on eight devices."""
 
 import contextlib
 import json

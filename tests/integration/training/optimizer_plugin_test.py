@@ -1,4 +1,4 @@
-"""Optax optimizers named by import path give the same results as a plain Optax loop."""
+"""Tests that Optax optimizers named by import path give the same results as a plain Optax loop."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The network and the paper's recipe compared with the paper's equations in float64 NumPy."""
+"""Compares the network and the paper's recipe with a float64 NumPy implementation of the paper's equations."""
 
 import jax
 import jax.numpy as jnp

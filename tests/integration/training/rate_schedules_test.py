@@ -1,4 +1,4 @@
-"""Rates of schedules by hand; a user's schedule can be trained, swept over its option, and resumed."""
+"""Compares learning rates with values calculated by hand, and tests runs with a user's schedule."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Rows that a sparse update reads, and changes of the other parameters."""
+"""Tests which rows a sparse update reads, and how it changes the other parameters."""
 
 import functools
 

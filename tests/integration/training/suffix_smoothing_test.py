@@ -1,4 +1,4 @@
-"""Smoothing of the rows of rare words with the rows of words with the same suffix."""
+"""Tests smoothing of the rows of rare words with the rows of words that have the same suffix."""
 
 import dataclasses
 

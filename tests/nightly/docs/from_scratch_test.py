@@ -1,4 +1,4 @@
-"""The paper in one file: the same ids, log-probabilities and updates as the library; its commands and exercises run."""
+"""Compares the single-file tutorial with the library, and runs its commands and exercises."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""The tutorials run: their code with small texts, and, with the marker nightly, unchanged in a Jupyter kernel."""
+"""Runs the tutorials' code on small texts and, with the marker nightly, unchanged in a Jupyter kernel."""
 
 import json
 import re

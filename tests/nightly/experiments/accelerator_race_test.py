@@ -1,4 +1,4 @@
-"""The race on an accelerator: order, resumption, failing rows, the counts of a row, and the table."""
+"""Tests the race on an accelerator: order, resumption, failing rows, the counts of a row, and the table."""
 
 import json
 import re

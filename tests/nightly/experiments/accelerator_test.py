@@ -1,4 +1,4 @@
-"""Parsing of a compiled program's text, and the table of the programs; no compiler is needed."""
+"""Tests the parsing of a compiled program's text and the table of programs, without a compiler."""
 
 import json
 import types

@@ -1,4 +1,4 @@
-"""Updates compile for absent TPUs and an absent H100, and satisfy the checks of the study."""
+"""Tests that updates compile for absent TPUs and an absent H100 and satisfy the checks of the study."""
 
 import importlib.util
 

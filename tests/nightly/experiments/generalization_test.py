@@ -1,4 +1,4 @@
-"""The grammar's entropy is exact, and the study's table shows the measured values."""
+"""Tests that the grammar's entropy is exact and that the study's table shows the measured values."""
 
 import math
 import pathlib

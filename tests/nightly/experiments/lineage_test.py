@@ -1,4 +1,4 @@
-"""The ladder: each rung changes the documented keys, and the table computes the documented values."""
+"""Tests that each rung of the ladder changes the documented keys, and that the table's values are correct."""
 
 import json
 

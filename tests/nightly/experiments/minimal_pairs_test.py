@@ -1,4 +1,4 @@
-"""Minimal pairs: the more likely sentence, ties, pairs covered by a vocabulary, and damaged files."""
+"""Tests minimal pairs: the more likely sentence, ties, pairs covered by a vocabulary, and damaged files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The study of new words: the words left out of training, and the compared methods."""
+"""Tests the study of new words: the words left out of training, and the compared methods."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The cost model of a mesh, and parsing of the bytes sent by a compiled program."""
+"""Tests the cost model of a mesh, and the parsing of the bytes sent by a compiled program."""
 
 import dataclasses
 import pathlib

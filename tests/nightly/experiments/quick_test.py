@@ -1,4 +1,4 @@
-"""The benchmarks run with --quick, where contestants that compute the same values compare them; nothing is timed."""
+"""Runs the benchmarks with --quick, which compares the contestants' values without timing them."""
 
 import pytest
 from helpers import ROOT

@@ -1,4 +1,4 @@
-"""The study of reading times: its data, its models, and a complete run on a synthetic corpus."""
+"""Tests the study of reading times: its data, its models, and a complete run on a synthetic corpus."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""The driver of the studies: trained runs, their order, stops, and written results."""
+"""Tests the driver of the studies: trained runs, their order, stops, and written results."""
 
 import json
 import subprocess

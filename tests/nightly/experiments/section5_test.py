@@ -1,4 +1,4 @@
-"""The studies of section 5: computed values and rejected inputs."""
+"""Tests the studies of section 5: computed values and rejected inputs."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Similarity and analogies of synthetic vectors with known answers."""
+"""Tests similarity and analogies with synthetic vectors whose answers are known."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The contestants of experiments/cost/speed make the same updates, and the scripts print the committed results."""
+"""Tests that the contestants of experiments/cost/speed make equal updates, and that scripts print the results."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Every printed command of a study: its module, its flags, and its start in the smallest form."""
+"""Tests every printed command of a study: its module, its flags, and its start in the smallest form."""
 
 import argparse
 import ast

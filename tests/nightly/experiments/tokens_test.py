@@ -1,4 +1,4 @@
-"""The study of tokens: its texts, runs with any number of updates, and measurements on a small text."""
+"""Tests the study of tokens: its texts, runs with any number of updates, and measurements on a small text."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""One or two faults of each kind, or one per phase with `-m ''`; `python -m tools.faults --measure` tries hundreds."""
+"""Tests one or two faults of each kind, or one per phase with `-m ''`; `tools.faults --measure` tests hundreds."""
 
 import random
 import subprocess

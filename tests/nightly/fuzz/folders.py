@@ -1,4 +1,4 @@
-"""Untrusted run folders in every command of nplm: each command reads the folder or exits with a one-line error.
+"""Passes damaged run folders to every command of nplm, which must read the folder or exit with a one-line error.
 
 A case is a finished run's folder with one to three kinds of damage: edited bytes of any file; replaced JSON values; a
 file that is missing, empty or a folder; a count-based model with other arrays and a valid checksum; or sizes in
@@ -311,7 +311,7 @@ def outcome(
 
 
 def _problem(code: int, stderr: str) -> str:
-    """Describes the problem with the exit of a command; empty if there is none."""
+    """Describes the problem with the exit of a command. Returns '' if there is none."""
     if 'Traceback' in stderr:
         return 'a traceback'
     if code == 0:

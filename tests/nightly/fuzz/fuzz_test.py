@@ -1,4 +1,4 @@
-"""Every reader returns a result or raises BadInput for any file; few cases by default, many with `-m ''`."""
+"""Tests that every reader returns a result or raises BadInput for any file; `-m ''` runs many more cases."""
 
 import json
 import pathlib

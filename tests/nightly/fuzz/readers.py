@@ -1,4 +1,4 @@
-"""The readers to be tested, each with valid files and required properties of its results."""
+"""Defines the readers to be tested, each with valid files and required properties of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small random texts: a count-based model is estimated or rejected, and all its readers give the same perplexity."""
+"""Tests that count-based models of small random texts are rejected or give one perplexity with all readers."""
 
 import contextlib
 import importlib

@@ -1,4 +1,4 @@
-"""The core commands with pieces, characters or bytes as tokens, for texts in any language."""
+"""Tests the core commands with pieces, characters or bytes as tokens, for texts in any language."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`nplm compare`, `runs` and `info` show the numbers in the files of the runs."""
+"""Tests that `nplm compare`, `runs` and `info` show the numbers in the files of the runs."""
 
 import json
 import math

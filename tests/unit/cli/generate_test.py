@@ -1,4 +1,4 @@
-"""Output of `nplm generate`: ordinary text, JSON, the start after the paragraph mark, and quotation marks."""
+"""Tests the output of `nplm generate`: text, JSON, the start after the paragraph mark, and quotation marks."""
 
 import functools
 import json

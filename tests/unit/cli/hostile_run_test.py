@@ -1,4 +1,4 @@
-"""Untrusted run folders with invalid sizes."""
+"""Tests untrusted run folders with invalid sizes."""
 
 import json
 import shutil

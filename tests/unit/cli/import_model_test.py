@@ -1,4 +1,4 @@
-"""Imported ARPA files give the probabilities in the files."""
+"""Tests that imported ARPA files give the probabilities in the files."""
 
 import gzip
 import importlib.util

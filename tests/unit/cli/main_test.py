@@ -1,4 +1,4 @@
-"""Common features of all commands: help, flags of runs, and errors for wrong folders."""
+"""Tests the common features of all commands: help, flags of runs, and errors for wrong folders."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Mixtures of finished runs, from the command line."""
+"""Tests mixtures of finished runs on the command line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The most likely next words, and the start of a line."""
+"""Tests the most likely next words, and the start of a line."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Names of output files."""
+"""Tests the names of output files."""
 
 import pytest
 

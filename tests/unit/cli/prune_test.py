@@ -1,4 +1,4 @@
-"""Pruned ARPA files: unchanged numbers, numbers by the definition, and the n-grams of KenLM's lmplz."""
+"""Compares pruned ARPA files with the unpruned numbers, with the definition, and with KenLM's lmplz."""
 
 import itertools
 import math

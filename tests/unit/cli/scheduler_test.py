@@ -1,4 +1,4 @@
-"""The flag --scheduler finds the cluster class that an app declares."""
+"""Tests that the flag --scheduler finds the cluster class that an app declares."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Scores of lines compared with direct evaluation, and the command's output in KenLM's columns."""
+"""Compares the scores of lines with direct evaluation, and tests the command's output in KenLM's columns."""
 
 import io
 import json

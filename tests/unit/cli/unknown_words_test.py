@@ -1,4 +1,4 @@
-"""Commands that score text warn only if too many words are unknown."""
+"""Tests that commands that score text warn only if too many words are unknown."""
 
 import io
 import warnings

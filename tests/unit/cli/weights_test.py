@@ -1,4 +1,4 @@
-"""Mixture weights: from the command line, from a file written by `nplm mix`, and in every command with mixtures."""
+"""Tests mixture weights from the command line and from files, in every command with mixtures."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The value of --config: a preset, followed by components that replace sections of their kinds."""
+"""Tests the value of --config: a preset, followed by components that replace sections of their kinds."""
 
 import json
 

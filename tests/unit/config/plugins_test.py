@@ -1,4 +1,4 @@
-"""The plug-ins of docs/howto/plugins.md, in a separate folder, train, resume, sweep, score and generate."""
+"""Tests that the plug-ins of docs/howto/plugins.md, in a separate folder, train, resume, score and generate."""
 
 import importlib
 import pickle

@@ -1,4 +1,4 @@
-"""Configs are complete and locked; mistakes give a one-line error before any download or compilation."""
+"""Tests that configs are complete and locked, and that mistakes give a one-line error before any download."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Sources are tried in turn, and wheels are accepted or rejected as a whole."""
+"""Tests that sources are tried in turn, and that wheels are accepted or rejected as a whole."""
 
 import hashlib
 import http.client

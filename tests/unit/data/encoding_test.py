@@ -1,4 +1,4 @@
-"""The identity of a dataset."""
+"""Tests the identity of a dataset."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Tokens of a tokenizer.json or a SentencePiece model: encoded and decoded as by their own libraries."""
+"""Compares the tokens of tokenizer.json files and SentencePiece models with those of their own libraries."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The Gutenberg selection, with synthetic files and with the real ones in the wheel."""
+"""Tests the Gutenberg selection with synthetic files and with the real files in the wheel."""
 
 import hashlib
 import zipfile

@@ -1,4 +1,4 @@
-"""A permutation whose elements are computed one by one."""
+"""Tests a permutation whose elements are computed one by one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Memory-mapped arrays."""
+"""Tests memory-mapped arrays."""
 
 import numpy as np
 import pytest

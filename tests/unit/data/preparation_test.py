@@ -1,4 +1,4 @@
-"""Texts are tokenized in chunks by several processes, and the result is cached."""
+"""Tests that texts are tokenized in chunks by several processes and that the result is cached."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Notes about a text: whether it has a paragraph per line, few blanks or many unknown words."""
+"""Tests notes about a text: whether each line is a paragraph, and whether spaces or known words are rare."""
 
 import random
 import textwrap

@@ -1,4 +1,4 @@
-"""Files are found and read in chunks with the same paragraphs as the whole text; errors take one line."""
+"""Tests that files are found, are read in chunks with unchanged paragraphs, and give one-line errors."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""Bytes, characters and pieces as tokens: every text can be encoded, and its tokens join to the same text."""
+"""Tests that every text can be encoded as bytes, characters or pieces and decoded without loss."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A run stores its tokenizer in a file; a new kind needs a class and a line in KINDS."""
+"""Tests that a run stores its tokenizer in a file, and that a new kind needs only a class and a line in KINDS."""
 
 import dataclasses
 import io

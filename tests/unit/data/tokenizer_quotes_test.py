@@ -1,4 +1,4 @@
-"""Apostrophes and quotation marks are converted to those in the vocabulary; tokens become ordinary text."""
+"""Tests the conversion of quotation marks to those in the vocabulary, and of tokens to ordinary text."""
 
 import pytest
 

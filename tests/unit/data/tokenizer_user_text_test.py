@@ -1,4 +1,4 @@
-"""How a user's text is split into the tokens of a vocabulary."""
+"""Tests how a user's text is split into the tokens of a vocabulary."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Scripts without spaces between words: a user's text is joined as the training text is; if not, there is a warning."""
+"""Tests that a text without spaces between words is joined like the training text, or a warning appears."""
 
 import dataclasses
 

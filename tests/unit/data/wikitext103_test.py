@@ -1,4 +1,4 @@
-"""WikiText-103 from a synthetic archive, which is checked as the published one is and read in chunks."""
+"""Tests WikiText-103 with a synthetic archive, which is checked like the published one and read in chunks."""
 
 import hashlib
 import re

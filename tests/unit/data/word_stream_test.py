@@ -1,4 +1,4 @@
-"""Streams of words, which are stored as type numbers."""
+"""Tests streams of words that are stored as type numbers."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Jobs: a task's folder records that it is done, and finished tasks are not repeated."""
+"""Tests that a task's folder records that the task is done, and that finished tasks are not repeated."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Mapping a function over items in several processes."""
+"""Tests mapping a function over items in several processes."""
 
 import functools
 import operator

@@ -1,4 +1,4 @@
-"""Hostile and meaningless files give one-line errors in seconds, with memory in proportion to their size.
+"""Tests that malicious and meaningless files give one-line errors in seconds, with memory bounded by their size.
 
 This includes the cases found by the search in tests/nightly/fuzz.
 """
@@ -292,9 +292,9 @@ def test_a_letter_with_many_marks_takes_no_longer_than_others(tokenizer, marks):
 
 
 def test_nothing_that_a_file_says_is_ever_run():
-    """A config file and its sweep() are Python code, and their names say so; all else is data. NumPy reads no objects.
+    """Only a config file and its sweep() are code. All other files are data, and NumPy does not load objects.
 
-    Data for a pickle may be hashed; pickles are not read.
+    Data for a pickle may be hashed, but pickles are never read.
     """
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60

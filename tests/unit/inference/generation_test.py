@@ -1,4 +1,4 @@
-"""Generation from models whose probabilities are known, and its command."""
+"""Tests generation from models with known probabilities, and the command `generate`."""
 
 import itertools
 

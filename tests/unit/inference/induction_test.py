@@ -1,4 +1,4 @@
-"""New words: weights calculated by hand and in float64, rows as weighted means, biases that fit the counts."""
+"""Tests new words: weights by hand and in float64, rows as weighted means, and biases that fit the counts."""
 
 import dataclasses
 import functools
@@ -59,7 +59,7 @@ some_networks = pytest.mark.parametrize('name', ['nplm', 'residual, tied', 'lstm
 
 
 def by_hand():
-    """After <rare> and a, P(<rare>, a, b) is (0.1, 0.3, 0.6); after b it is (1, 6, 6) / 13."""
+    """Returns a model with P(<rare>, a, b) = (0.1, 0.3, 0.6) after <rare> and a, and (1, 6, 6) / 13 after b."""
     model = make_model(3, {'model.n': 2, 'model.m': 1, 'model.h': 0, 'model.direct': True})
     params = {'C_VxM': jnp.array([[0.0], [0], [1]]), 'W_VxP': jnp.log(jnp.array([[1.0], [2], [1]]))}
     return with_params(model, params | {'b_V': jnp.log(jnp.array([0.1, 0.3, 0.6]))})

@@ -1,4 +1,4 @@
-"""`nplm_jax.load` and `nplm_jax.train` return one kind of object, which all functions that use a model accept."""
+"""Tests that `load` and `train` return the same kind of object, which all functions that use a model accept."""
 
 import dataclasses
 import pickle

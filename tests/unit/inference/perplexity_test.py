@@ -1,4 +1,4 @@
-"""Exact perplexity: every word counts once, sums are precise, and a broken model gives no number."""
+"""Tests exact perplexity: every word counts once, sums are precise, and invalid models give no number."""
 
 import math
 
@@ -119,7 +119,7 @@ def test_splitting_a_span_changes_nothing():
 
 
 class Uneven:
-    """Log-probabilities of every size, the same each time; the last ones are small compared with the sum so far."""
+    """A model with fixed log-probabilities of every size, the last of which are small compared with the sum so far."""
 
     def score(self, tokens_T, span):
         p = np.random.default_rng(span.start).exponential(5.0, len(span)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Scores of lines, calculated by hand for a model of order 3 whose log10 P of word i is -i."""
+"""Compares the scores of lines with hand calculations for a model of order 3 with log10 P(word i) = -i."""
 
 import math
 
@@ -18,7 +18,7 @@ MARKS = LineStart(prefix=(1,), marks=(1, 2))
 
 
 class Falling(LanguageModel):
-    """log10 P(word i) = -i."""
+    """A model with log10 P(word i) = -i."""
 
     n = 3
 

@@ -1,4 +1,4 @@
-"""Words outside the vocabulary, generated character by character."""
+"""Tests words outside the vocabulary that are generated character by character."""
 
 import numpy as np
 

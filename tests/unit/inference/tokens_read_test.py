@@ -1,4 +1,4 @@
-"""Networks read each token of a context once, whatever is generated, searched or scored after it."""
+"""Tests that networks read each token of a context only once in generation, search and scoring."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ PREFILLED = {'nplm': 1, 'lstm': 1 + 40, 'residual': 4}
 
 @pytest.fixture
 def read(monkeypatch):
-    """Returns a list of the numbers of tokens, or of windows that end in them, that networks read in each call."""
+    """Returns a list that records how many tokens, or windows that end in them, networks read in each call."""
     sizes = []
 
     def count(function):

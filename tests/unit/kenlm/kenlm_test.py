@@ -1,4 +1,4 @@
-"""KenLM's interface: results by hand, by KenLM itself and by `nplm score`, and for all next words at once."""
+"""Compares KenLM's interface with hand calculations, with KenLM itself and with `nplm score`."""
 
 import copy
 import dataclasses
@@ -119,7 +119,7 @@ def weather(tmp_path):
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
-    """A network, a network without an order, and count-based models with the same words; others with other words."""
+    """Two networks (one of unlimited order) and count-based models with the same words, and models with other words."""
     root = tmp_path_factory.mktemp('runs')
     counts = {'model.family': 'modified_kneser_ney', 'model.n': 3}
     kinds = {

@@ -1,4 +1,4 @@
-"""On accelerators, arrays within and between layers are bfloat16 where products are; on a CPU they are float32."""
+"""Tests that activations are bfloat16 on accelerators where products are, and float32 on a CPU."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precisi
 
 
 def run_on(platform, changes):
-    """Returns a run whose network is that of a platform, on whichever platform it is trained."""
+    """Returns a run with the network for a given platform, regardless of the platform on which it is trained."""
     settings = small_settings({**STREAM, **changes})
     run = prepare_run(settings, DATA)
     network = network_from_settings(settings, DATA.vocabulary, platform)

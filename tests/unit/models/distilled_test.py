@@ -1,4 +1,4 @@
-"""Losses with teachers, compared with the formulas in float64, with finite differences and with each other."""
+"""Compares losses with teachers with float64 formulas, with finite differences and with each other."""
 
 import dataclasses
 

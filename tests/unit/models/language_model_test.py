@@ -1,4 +1,4 @@
-"""All models, whether networks, count-based models or mixtures, answer the same calls in the same way."""
+"""Tests that networks, count-based models and mixtures answer the same calls in the same way."""
 
 import numpy as np
 import pytest

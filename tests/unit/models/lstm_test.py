@@ -1,4 +1,4 @@
-"""The LSTM over whole texts, compared with a scan over Flax's cell."""
+"""Compares the LSTM over whole texts with a scan over Flax's cell."""
 
 import flax.linen
 import jax

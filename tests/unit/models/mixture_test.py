@@ -1,4 +1,4 @@
-"""Mixtures of models whose probabilities are given."""
+"""Tests mixtures of models with known probabilities."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ class Fixed(LanguageModel):
 
 
 class LastWordBins(mixture.ContextBins):
-    """The bin is the last word of the context."""
+    """Bins that are determined by the last word of the context."""
 
     num_bins = V
     num_context = 1

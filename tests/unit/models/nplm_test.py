@@ -1,4 +1,4 @@
-"""The paper's network: equation 1 by hand and by a loop, the order of the context, and errors."""
+"""Tests the paper's network: equation 1 by hand and by a loop, the order of the context, and errors."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def test_the_number_of_parameters_is_the_papers_formula(n, m, h, direct):
 
 
 def test_contexts_are_in_reading_order_and_x_begins_with_the_most_recent_word():
-    """n = 3, one feature per word, one hidden unit that sees only the most recent word."""
+    """The network has n = 3, one feature per word, and one hidden unit that reads only the most recent word."""
     params = {
         'C_VxM': jnp.array([[0.0], [1.0], [10.0]]),
         'H_KxP': jnp.array([[0.1, 0.0]]),

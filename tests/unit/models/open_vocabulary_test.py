@@ -1,4 +1,4 @@
-"""P of any word: sums over all strings, results by hand, and agreement with the closed-vocabulary model."""
+"""Tests P of any word: sums over all strings, results by hand, and agreement with the closed-vocabulary model."""
 
 import itertools
 import math
@@ -27,7 +27,7 @@ NUM_OTHER = NUM_CHARACTERS - 2
 
 
 class Table(LanguageModel):
-    """P(w | last word) from a table."""
+    """A model that reads P(w | last word) from a table."""
 
     n = 2
 

@@ -1,4 +1,4 @@
-"""The quasi-recurrent network: its formula in float64."""
+"""Compares the quasi-recurrent network with its formula in float64."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Recurrent networks: gradients and formulas, the state and one long pass, and runs from config to model."""
+"""Tests recurrent networks: gradients by formulas, the state after one long pass, and complete runs."""
 
 import functools
 

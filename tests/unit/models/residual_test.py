@@ -1,4 +1,4 @@
-"""The residual window network: its inputs by hand, its window, and no word is seen before it is predicted."""
+"""Tests the residual window network: its inputs, its window, and its independence of later words."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A network gives many lines the same scores as single lines, whatever their lengths and shared beginnings."""
+"""Tests that a network scores many lines together as it scores each line separately."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""The Transformer whose input is the paper's concatenation."""
+"""Tests the Transformer whose input is the paper's concatenation."""
 
 import jax
 import numpy as np

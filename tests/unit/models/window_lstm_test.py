@@ -1,4 +1,4 @@
-"""The LSTM over a window equals an LSTM with the same parameters that starts at each window, whatever precedes it."""
+"""Tests that the LSTM over a window equals an LSTM that starts at each window, whatever precedes it."""
 
 import jax
 import jax.numpy as jnp

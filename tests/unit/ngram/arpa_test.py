@@ -1,4 +1,4 @@
-"""ARPA files: written models are read back unchanged, and errors name the line that is not valid ARPA."""
+"""Tests that written ARPA files are read back unchanged, and that errors name the invalid line."""
 
 import bz2
 import contextlib

@@ -1,4 +1,4 @@
-"""Word classes: the exchange search and brute force, class n-grams and their formula, the file format."""
+"""Tests word classes: the exchange search, the formula of class n-grams, and the file format."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tables of n-grams, counted by hand, and the models without smoothing."""
+"""Tests tables of n-grams counted by hand, and the models without smoothing."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tables without the least useful n-grams of a model."""
+"""Tests tables from which the least useful n-grams of a model have been removed."""
 
 import numpy as np
 import pytest

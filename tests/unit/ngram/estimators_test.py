@@ -1,4 +1,4 @@
-"""Count-based models in runs."""
+"""Tests count-based models in runs."""
 
 import numpy as np
 import pytest

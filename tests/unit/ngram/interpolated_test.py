@@ -1,4 +1,4 @@
-"""The interpolated trigram and a plain implementation of the paper's formulas."""
+"""Compares the interpolated trigram with a plain implementation of the paper's formulas."""
 
 import collections
 import math
@@ -22,7 +22,7 @@ def stream():
 
 
 class Reference:
-    """Section 4.1 of the paper, one word at a time."""
+    """Implements section 4.1 of the paper for one word at a time."""
 
     def __init__(self, tokens, iterations):
         self.tokens = [0, 0, *map(int, tokens)]  # two rare words precede the stream

@@ -1,4 +1,4 @@
-"""Both Kneser-Ney models and plain implementations of their formulas, on random text."""
+"""Compares both Kneser-Ney models with plain implementations of their formulas on random text."""
 
 import collections
 import dataclasses
@@ -47,7 +47,7 @@ def stream_counts(words, n, line=None):
 
 
 def line_counts(lines, n):
-    """Returns the same for lines, each between two marks `LINE`, which lmplz calls <s> and </s>."""
+    """Returns the adjusted counts of lines, each between two marks `LINE`, which lmplz calls <s> and </s>."""
     occurrences = {k: collections.Counter() for k in range(1, n + 1)}
     for words in ((LINE, *line, LINE) for line in lines):
         for stop in range(2, len(words) + 1):
@@ -61,7 +61,7 @@ def line_counts(lines, n):
 
 
 class Reference:
-    """Recursive formulas over dictionaries of tuples."""
+    """Implements the recursive formulas with dictionaries of tuples."""
 
     def __init__(self, counts, size, modified, min_count=1):
         self.size, self.modified, self.min_count, self.counts = size, modified, min_count, counts

@@ -1,4 +1,4 @@
-"""Counting and testing text line by line: the results of KenLM's lmplz, and the properties of a line-wise model."""
+"""Compares line-by-line counting with KenLM's lmplz, and tests the properties of the resulting models."""
 
 import dataclasses
 import itertools
@@ -240,7 +240,7 @@ WORDS_OF_LMPLZ = ('a', 'b', 'e\u0301', '\u00e9', 'x\u00a0y', '\u3000', '\u2028',
 
 @pytest.mark.parametrize('order, expected', [(3, 5.180667817245714), (5, 2.726354571766294)])
 def test_the_preset_lmplz_has_the_words_and_empty_lines_of_lmplz(tmp_path, order, expected):
-    """The perplexity is that of `lmplz --discount_fallback` and `query` on the same file; see LMPLZ."""
+    """The perplexity equals that of `lmplz --discount_fallback` and `query` on the same file. See LMPLZ."""
     rng, weights = random.Random(1), [9, 7, 5, 4, 3, 3, 2, 2, 1, 1]
     text = [' '.join(rng.choices(WORDS_OF_LMPLZ, weights, k=rng.choice([0, 1, 2, 3, 5, 8]))) for _ in range(40)]
     text = '\n'.join(text).replace('a b', 'a\t b\r', 3)

@@ -1,4 +1,4 @@
-"""A back-off model over the words of another vocabulary: a distribution, with the expected probability of each word."""
+"""Tests that a back-off model over another vocabulary is a distribution with the expected probabilities."""
 
 import numpy as np
 import pytest

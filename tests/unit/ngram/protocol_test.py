@@ -1,4 +1,4 @@
-"""Requirements for all count-based models, whatever their formulas."""
+"""Tests the requirements for all count-based models, whatever their formulas."""
 
 import jax.numpy as jnp
 import numpy as np

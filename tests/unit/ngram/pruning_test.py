@@ -1,4 +1,4 @@
-"""Tables without rare n-grams."""
+"""Tests tables from which rare n-grams have been removed."""
 
 import numpy as np
 import pytest

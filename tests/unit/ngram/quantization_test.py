@@ -1,4 +1,4 @@
-"""Few bits per number: smaller tables whose probabilities still sum to one."""
+"""Tests that quantized tables are smaller and that their probabilities still sum to one."""
 
 import numpy as np
 import pytest

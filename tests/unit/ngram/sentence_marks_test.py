@@ -1,4 +1,4 @@
-"""Sentence marks: other tools score sentences as the exported model does, and importing restores the model."""
+"""Tests that other tools score sentences like the exported model, and that importing restores the model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Mixtures of back-off models as a single back-off model."""
+"""Tests mixtures of back-off models that are stored as a single back-off model."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Count-based models of all families are read back from their files unchanged; damaged files are rejected."""
+"""Tests that count-based models are read back from their files unchanged, and that damaged files are rejected."""
 
 import json
 

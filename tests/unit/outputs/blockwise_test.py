@@ -1,4 +1,4 @@
-"""The blockwise loss, compared with the plain loss in float64 and with finite differences."""
+"""Compares the blockwise loss with the plain loss in float64 and with finite differences."""
 
 import functools
 import math
@@ -94,7 +94,7 @@ def test_sums_count_every_word_and_every_example(precision):
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_b_keeps_its_precision(precision):
-    """In bfloat16 10.003 would be 10."""
+    """In bfloat16, 10.003 would be rounded to 10."""
     b_V = jnp.array([-10.003, 0.0, -jnp.pi * 1e3])
     loss, _ = LOSSES(((jnp.zeros((3, 2)), jnp.ones((1, 2))),), b_V, jnp.zeros(1, jnp.int32), precision, 1)
     assert float(loss) == pytest.approx(10.003 + math.log1p(math.exp(-10.003)), rel=1e-6)

@@ -1,4 +1,4 @@
-"""The losses from sampled words, compared with the full softmax and with the formulas in float64."""
+"""Compares the sampled losses with the full softmax loss and with a float64 implementation of the formulas."""
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ def test_with_every_word_a_sample_it_is_the_full_softmax():
 
 
 def test_nce_is_least_where_the_scores_are_the_true_log_probabilities():
-    """With all words drawn: one context with known probabilities of its words, learned without a normalizer."""
+    """The test draws all words and learns the known probabilities of one context without a normalizer."""
     true_V = np.exp(sampled.log_uniform(V))
     log_inclusion_prob_V = sampled.inclusion_distribution(np.zeros(V), V // 2).log_inclusion_prob_V
 

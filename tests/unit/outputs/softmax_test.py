@@ -1,4 +1,4 @@
-"""The softmax over all words is exact and stable for scores of any size."""
+"""Tests that the softmax over all words is exact and stable for scores of any size."""
 
 import jax
 import jax.numpy as jnp

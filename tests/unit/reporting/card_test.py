@@ -1,4 +1,4 @@
-"""A model card agrees with results.json, and YAML readers accept its metadata."""
+"""Tests that a model card agrees with results.json and that YAML readers accept its metadata."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which runs are comparable."""
+"""Tests which runs are comparable."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The description of a model in `nplm compare` and in the first lines of a run: its shape, from its keys."""
+"""Tests the one-line description of a model, whose shape is derived from its keys."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Figures show their numbers: visible labels, a line for each value, the best point."""
+"""Tests that figures have visible labels, draw a line for each value, and mark the best point."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A packed model equals its run bit for bit, and damaged or unexpected contents are not unpacked."""
+"""Tests that a packed model equals its run bit for bit, and that damaged or unexpected contents are rejected."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""The origin of a result."""
+"""Tests the recorded origin of a result."""
 
 import shlex
 import subprocess

@@ -1,4 +1,4 @@
-"""Output of a run, however often it is stopped, and on a full disk."""
+"""Tests the output of runs, including runs that are stopped repeatedly and runs on a full disk."""
 
 import dataclasses
 import errno
@@ -41,7 +41,7 @@ def report(folder, progress, steps):
 
 
 def read_events(path):
-    """Returns the values by (step, name) and the time of each step. A record: length, checksum, data, checksum."""
+    """Returns the values by (step, name) and the time of each step. A record has a length, data and two checksums."""
     data, values, times = path.read_bytes(), {}, {}
     while data:
         (size,) = struct.unpack('<Q', data[:8])

@@ -1,4 +1,4 @@
-"""Command lines for copying name the program that runs here."""
+"""Tests that suggested command lines name the program that is running."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A config in Python equals that of the same words after --config=."""
+"""Tests that a config in Python equals the config that --config selects with the same words."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Commands and a user's text in a script without blanks between words."""
+"""Tests commands with a user's text in a script without spaces between words."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""A finished model is evaluated on every word, or on a sample of the training words of a reported size."""
+"""Tests that a finished model is evaluated on every word, or on a sample of the training words of reported size."""
 
 import dataclasses
 import io

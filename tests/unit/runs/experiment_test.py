@@ -1,4 +1,4 @@
-"""Every family through the common interface: from a config to results.json and a loadable model."""
+"""Tests every family from a config to results.json and a loadable model."""
 
 import json
 import math

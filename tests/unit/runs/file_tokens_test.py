@@ -1,4 +1,4 @@
-"""Runs with the tokens of another model: the run keeps the file, and sizes are those of the text."""
+"""Tests that a run with the tokens of another model keeps the tokenizer file and reports the sizes of the text."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Values returned by plug-in bodies and output layers are checked before training."""
+"""Tests that values returned by plug-in bodies and output layers are checked before training."""
 
 import pytest
 from helpers import DATA, SPARSE, plugin_folder, refuses, small_settings

@@ -1,4 +1,4 @@
-"""The fast precision of a processor: how it is chosen, and when it is measured."""
+"""Tests how the fast precision of a processor is chosen, and when it is measured."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Actions of every command before JAX starts."""
+"""Tests what every command does before JAX starts."""
 
 import os
 import subprocess

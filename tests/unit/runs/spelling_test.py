@@ -1,4 +1,4 @@
-"""The spelling model of a run's rare words is a separate run: training, resuming, loading and errors."""
+"""Tests that the spelling model of a run is a separate run: training, resuming, loading and errors."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""The choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
+"""Tests the choices of `--minutes` at simulated speeds, and a run that it starts and resumes."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def config_of(path):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """An update takes a millisecond with 100 units, in proportion to their number to the power 1.4; all else is 0."""
+    """Simulates updates of a millisecond for 100 units, proportional to units**1.4. All other times are 0."""
     widths = []
 
     def measure(settings, data, folder):

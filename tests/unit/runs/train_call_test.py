@@ -1,4 +1,4 @@
-"""`nplm_jax.train`: its errors, and a finished run is not trained again."""
+"""Tests the errors of `nplm_jax.train`, and that it does not train a finished run again."""
 
 import pytest
 from helpers import refuses

@@ -1,4 +1,4 @@
-"""The inputs of a run are recorded in its folder and compared at every later start."""
+"""Tests that the inputs of a run are recorded in its folder and compared at every later start."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Gradient accumulation: a batch that is computed in parts gives the same update."""
+"""Tests that a batch computed in parts (gradient accumulation) gives the same update."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Non-finite numbers are detected and reported with the update after which they were found."""
+"""Tests that non-finite numbers are detected and reported with the update after which they were found."""
 
 import jax.numpy as jnp
 import numpy as np

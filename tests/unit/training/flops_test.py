@@ -1,4 +1,4 @@
-"""FLOPs per word and counts by hand: six for each weight in a product."""
+"""Compares the FLOPs per word with counts by hand: six for each weight in a product."""
 
 import jax
 import jax.numpy as jnp

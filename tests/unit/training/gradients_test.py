@@ -1,4 +1,4 @@
-"""The objective of training."""
+"""Tests the training objective."""
 
 import jax
 import jax.numpy as jnp

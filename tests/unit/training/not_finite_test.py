@@ -1,4 +1,4 @@
-"""Runs with non-finite numbers stop and report the update."""
+"""Tests that runs with non-finite numbers stop and report the update."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""The signal that stops training: in a single process, and in several processes at the same chunk."""
+"""Tests the signal that stops training, in a single process and in several processes at the same chunk."""
 
 import concurrent.futures
 import threading

@@ -1,4 +1,4 @@
-"""The row of C that begins each line, in suffix smoothing."""
+"""Tests suffix smoothing of the row of C that begins each line."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Between two lines of metrics, training transfers only the position of a chunk between the host and the devices."""
+"""Tests that training transfers only the position of a chunk to or from the devices between lines of metrics."""
 
 import jax
 import pytest

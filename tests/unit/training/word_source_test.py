@@ -1,4 +1,4 @@
-"""Updates that read words from a memory-mapped file."""
+"""Tests updates that read words from a memory-mapped file."""
 
 import dataclasses
 

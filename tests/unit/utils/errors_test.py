@@ -1,4 +1,4 @@
-"""The exception for a user's mistakes."""
+"""Tests the exception for a user's mistakes."""
 
 import pathlib
 import pickle

@@ -1,4 +1,4 @@
-"""The error for a missing optional package gives the command that installs it."""
+"""Tests that the error for a missing optional package contains the command that installs it."""
 
 import importlib.metadata
 import sys

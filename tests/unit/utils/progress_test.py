@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, one line per minute in a log."""
+"""Tests progress bars on terminals, and the line per minute in logs."""
 
 import io
 import sys

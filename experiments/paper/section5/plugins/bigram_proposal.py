@@ -74,7 +74,7 @@ def estimate(train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
 
     Args:
         train_T: The training words in reading order, int.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
     """
     V, words_T = vocabulary_size, np.asarray(train_T, np.int64)
     keys, counts = np.unique(words_T[:-1] * V + words_T[1:], return_counts=True)
@@ -116,7 +116,7 @@ def add_counts(proposal: BigramProposal, added_G: jax.Array) -> BigramProposal:
 
 
 def draw(key: jax.Array, proposal: BigramProposal, previous_B: jax.Array, num_samples: int) -> jax.Array:
-    """Draws L words for each example from Q(. | previous word), with replacement. Returns ids, int32, B x L."""
+    """Draws L words for each example from Q(. | previous word), with replacement. Returns int32 ids, B x L."""
     V = len(proposal.first_R) - 2
     key_bigram, key_unigram = jax.random.split(key)
     rows_BxL = jnp.broadcast_to(previous_B[:, None], (len(previous_B), num_samples))

@@ -57,7 +57,7 @@ class Energy(nplm.Window):
         return super().init(key, vocabulary_size) | {'D_KxM': D_KxM, 'v_K': v_K}
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """See `Body.output_keys`. The key is unused, because C belongs to the body."""
+        """See `Body.output_keys`. The key is unused, because C is a parameter of the body."""
         return {EMBEDDING: key}
 
     def features(

@@ -38,7 +38,7 @@ class ProposalState:
     Attributes:
         ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; initially 0.
         step: The number of updates, int32.
-        added_G: Counts added to the bigram, float32; None for a fixed proposal.
+        added_G: Counts added to the bigram, float32, or None for a fixed proposal.
         moved_G: The resulting change of its cumulative sums at the last refresh, uint32 modulo 2**32; or None.
     """
 
@@ -57,8 +57,10 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     """
 
     samples: Count = key(100, 'number of samples per example')
-    exact_target: bool = key(True, 'samples represent only words other than the target; the paper: all words')
-    adaptation: NonNegative = key(1.0, "weight of the network's words relative to training words in Q; 0: fixed counts")
+    exact_target: bool = key(True, 'let samples represent only words other than the target; the paper uses all words')
+    adaptation: NonNegative = key(
+        1.0, "weight of the network's words relative to training words in Q; 0 means fixed counts"
+    )
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
         """See `OutputLayer.make_extras`."""
@@ -124,7 +126,7 @@ def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProp
 
 
 def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
-    """Returns the importance weights of the words of each example, target first, normalized to sum to 1, float32.
+    """Returns the float32 importance weights of the words of each example, target first, normalized to sum to 1.
 
     Args:
         bias_grads_BxL: The gradient of the loss with respect to the words' biases: (P(w) - 1) / B for the target, and
@@ -134,5 +136,5 @@ def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
 
 
 def effective_sample_size(weights_BxL: jax.Array) -> jax.Array:
-    """Returns (sum w)**2 / sum w**2 of each example's weights, float32, B: from 1 to L, and 0 where all are 0."""
+    """Returns (sum w)**2 / sum w**2 of each example's weights, which is from 1 to L, or 0 if all weights are 0."""
     return jnp.sum(weights_BxL, axis=1) ** 2 / jnp.maximum(jnp.sum(weights_BxL**2, axis=1), 1e-30)

@@ -66,8 +66,8 @@ def from_wordnet(words: Sequence[str], counts_V: Sequence[int], net: wordnet.Wor
 
     Args:
         words: The words by id, in lower case. Words with a capital letter have no neighbours.
-        counts_V: Their training counts.
-        net: WordNet.
+        counts_V: The training counts of the words.
+        net: The relations in WordNet.
     """
     members: dict[wordnet.Synset, list[tuple[int, int]]] = collections.defaultdict(list)  # word, and rank of the sense
     synsets: list[dict[wordnet.Synset, int]] = []  # for each word, the rank of each synset
@@ -108,7 +108,7 @@ def from_tags(ids_T: np.ndarray, tags_T: Iterable[str], vocabulary_size: int) ->
     Args:
         ids_T: The training words, int32. Words that do not occur and the rare-word symbol have no neighbours.
         tags_T: The tags of the training words.
-        vocabulary_size: V.
+        vocabulary_size: The size of the vocabulary, V.
     """
     counts: dict[int, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for word, tag in zip(ids_T.tolist(), tags_T, strict=True):

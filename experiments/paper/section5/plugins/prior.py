@@ -60,6 +60,6 @@ def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
 
 
 def penalty(C_VxM: jax.Array, neighbours: Neighbours, strength: jax.Array | float) -> jax.Array:
-    """Computes R_prior, a float32 scalar. Its gradient is strength * (C - m)."""
+    """Computes R_prior as a float32 scalar. Its gradient is strength * (C - m)."""
     m_VxM = jax.lax.stop_gradient(neighbour_means(C_VxM, neighbours))
     return 0.5 * strength * jnp.sum(jnp.square(C_VxM - m_VxM))

@@ -30,7 +30,7 @@ from nplm_jax.utils.errors import require
 class Senses(Window):
     """The window network with several senses per word. With one sense, it is the paper's network."""
 
-    number: Count = key(2, 'senses per word: the number of feature vectors of a word, of m features each')
+    number: Count = key(2, 'number of senses per word, each with a vector of m features')
 
     def check(self) -> None:
         """See `Component.check`. Also rejects contexts of one word, because they cannot select a sense."""

@@ -1,4 +1,4 @@
-"""Adaptive models predict each word before they read it, by their documented formulas."""
+"""Tests that adaptive models predict each word before they read it, according to the documented formulas."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Preparation and counting on Dask workers give the results of one process, even if workers die."""
+"""Tests that text preparation and counting give the same results on Dask workers, even if workers die."""
 
 import concurrent.futures
 import importlib

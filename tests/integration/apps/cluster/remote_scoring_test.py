@@ -1,4 +1,4 @@
-"""Scores from Dask workers equal the scores of one process with the same chunks, even if workers die."""
+"""Tests that Dask workers compute the same scores as one process, even if workers die."""
 
 import io
 import pathlib

@@ -1,4 +1,4 @@
-"""The explorer and `nplm score` assign a text the same probability."""
+"""Tests that the explorer and `nplm score` assign the same probability to a text."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The data of the explorer's page compared with direct evaluation of the models."""
+"""Compares the data of the explorer's page with direct evaluation of the models."""
 
 import dataclasses
 

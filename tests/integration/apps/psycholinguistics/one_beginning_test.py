@@ -1,4 +1,4 @@
-"""Surprisals add up to the probability that `nplm score` assigns to a text."""
+"""Tests that surprisals add up to the probability that `nplm score` assigns to a text."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Reading times in a user's table: the study's numbers, the written predictors, and errors for invalid tables."""
+"""Tests `nplm reading-times`: the study's numbers, the written predictors, and errors for invalid tables."""
 
 import json
 import math

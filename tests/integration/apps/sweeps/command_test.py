@@ -1,4 +1,4 @@
-"""`nplm sweep` gives the results of launch.py, from any folder."""
+"""Tests that `nplm sweep` gives the same results as launch.py from any folder."""
 
 import re
 

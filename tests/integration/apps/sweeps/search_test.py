@@ -1,4 +1,4 @@
-"""Searches: trials are runs, searches resume, and errors name their cause."""
+"""Tests that the trials of a search are runs, that searches resume, and that errors name their cause."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Runs trained together give the same results and files as separate runs."""
+"""Tests that runs trained together give the same results and files as separate runs."""
 
 import contextlib
 import functools

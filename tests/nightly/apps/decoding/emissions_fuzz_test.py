@@ -1,4 +1,4 @@
-"""Damaged emission files are read or rejected with a one-line error."""
+"""Tests that damaged emission files are either read or rejected with a one-line error."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""transformers' Wav2Vec2ProcessorWithLM decodes, saves and loads with our decoder instead of pyctcdecode's."""
+"""Tests that transformers' Wav2Vec2ProcessorWithLM decodes, saves and loads with this package's decoder."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The adapter to lm-evaluation-harness gives the log-probabilities of `nplm score`, for every kind of model."""
+"""Tests that the lm-evaluation-harness adapter gives the log-probabilities of `nplm score` for all models."""
 
 import io
 import json

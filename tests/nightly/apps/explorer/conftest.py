@@ -1,4 +1,4 @@
-"""Fixtures for a process that serves the explorer, and for a browser."""
+"""Defines fixtures for a process that serves the explorer, and for a browser."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`nplm explore` with damaged run folders, from the command to the page of the first visitor."""
+"""Tests `nplm explore` with damaged run folders, from the command to the first visitor's page."""
 
 import sys
 import types

@@ -1,4 +1,4 @@
-"""The explorer's page in a real browser: mouse, keyboard, links, dark mode and small screens."""
+"""Tests the explorer's page in a real browser: mouse, keyboard, links, dark mode and small screens."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Responses of the explorer's server, and its shutdown."""
+"""Tests the responses and the shutdown of the explorer's server."""
 
 import http.client
 import signal

@@ -1,4 +1,4 @@
-"""The tour's page in a real browser: typed contexts, hidden units by keyboard, window widths and dark mode."""
+"""Tests the tour's page in a real browser: contexts, hidden units, window widths and dark mode."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Responses of the tour's server, and the clients that receive them."""
+"""Tests the responses of the tour's server, and which clients receive them."""
 
 import concurrent.futures
 import http.client

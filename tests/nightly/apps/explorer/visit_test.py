@@ -1,4 +1,4 @@
-"""Visits without a browser, with clicks in the form in which the page's script sends them."""
+"""Tests visits to the explorer without a browser, by sending clicks in the same form as the page's script."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Searches by several processes that share a PostgreSQL database."""
+"""Tests searches by several processes that share a PostgreSQL database."""
 
 import contextlib
 import os

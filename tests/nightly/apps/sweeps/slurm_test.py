@@ -1,4 +1,4 @@
-"""Tests with a real SLURM of one node, which they set up; run them as root on Debian or Ubuntu."""
+"""Tests jobs on a real one-node SLURM cluster, which the tests set up; run them as root on Debian or Ubuntu."""
 
 import json
 import shutil

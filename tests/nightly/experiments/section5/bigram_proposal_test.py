@@ -1,4 +1,4 @@
-"""The bigram proposal: its probabilities, its samples, and the effect of added counts."""
+"""Tests the bigram proposal: its probabilities, its samples, and the effect of added counts."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ EVERY_WORD = jnp.broadcast_to(jnp.arange(V), (V, V))  # after each word
 
 
 def reference(train_T, num_words, kept=None):
-    """Returns Q(w | v) of every pair by the definition, float64, V x V; `kept` limits the number of stored pairs."""
+    """Returns the float64 Q(w | v) of every pair by the definition. `kept` limits the number of stored pairs."""
     pairs = np.zeros((num_words, num_words))
     for v, w in zip(train_T[:-1], train_T[1:]):
         pairs[v, w] += 1

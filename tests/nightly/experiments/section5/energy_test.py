@@ -1,4 +1,4 @@
-"""The energy network: its equation in float64, its gradients, and rejected settings."""
+"""Tests the energy network: its equation in float64, its gradients, and rejected settings."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def made():
 
 
 def reference(params, contexts_BxN):
-    """Returns log P of all words, computed by loops over examples and words, float64."""
+    """Returns the float64 log P of all words, computed by loops over examples and words."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     log_p_BxV = np.empty((len(contexts_BxN), V))
     for b, context in enumerate(contexts_BxN):

@@ -1,4 +1,4 @@
-"""Importance sampling with a proposal for each context: the estimate, the effective sample size, and training."""
+"""Tests importance sampling with one proposal per context: estimate, effective sample size and training."""
 
 import jax
 import jax.numpy as jnp

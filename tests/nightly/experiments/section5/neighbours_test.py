@@ -1,4 +1,4 @@
-"""Related words by parts of speech, and the format of the lists."""
+"""Tests related words by parts of speech, and the format of the lists."""
 
 import numpy as np
 from helpers import DATA, corpus_settings, default_settings, refuses

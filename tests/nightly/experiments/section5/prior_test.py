@@ -1,4 +1,4 @@
-"""The optimizer that draws the features of each word towards the features of related words."""
+"""Tests the optimizer that draws the features of each word towards the features of related words."""
 
 import dataclasses
 

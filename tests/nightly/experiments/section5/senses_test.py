@@ -1,4 +1,4 @@
-"""The window network with several senses per word. `seams_test` trains it with every output layer."""
+"""Tests the window network with several senses per word. `seams_test` trains it with every output layer."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""WordNet: parsing of a small hand-written database, and the lists of related words."""
+"""Tests the parsing of a small hand-written WordNet database, and the lists of related words."""
 
 import hashlib
 import io

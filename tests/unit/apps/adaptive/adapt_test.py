@@ -1,4 +1,4 @@
-"""Adapted models on the command line: the chosen model, the words for the choice, and gains from a cache."""
+"""Tests `nplm adapt`: which model it chooses, which words it uses for the choice, and the gains from a cache."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Choice of an adaptive model."""
+"""Tests the choice of an adaptive model."""
 
 import math
 
@@ -14,7 +14,7 @@ TOKENS_T = np.arange(6, dtype=np.int32)
 
 
 class Fixed(LanguageModel):
-    """A model with the same probability for every word; None for probability zero."""
+    """A model with the same probability for every word. None means probability zero."""
 
     n = 1
 

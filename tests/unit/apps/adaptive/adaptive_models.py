@@ -1,4 +1,4 @@
-"""Adaptive models of every kind on a small text, for the tests of nplm_jax.apps.adaptive."""
+"""Creates adaptive models of every kind on a small text, for the tests of nplm_jax.apps.adaptive."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""N-best lists and decoders for a language without spaces."""
+"""Tests n-best lists and decoders for a language without spaces."""
 
 import pytest
 from helpers import refuses

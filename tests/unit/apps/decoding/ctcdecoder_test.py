@@ -1,4 +1,4 @@
-"""Beam search without a lexicon gives the results of pyctcdecode's examples and of a search over all alignments."""
+"""Compares beam search without a lexicon with pyctcdecode's examples and a search over all alignments."""
 
 import concurrent.futures
 import copy

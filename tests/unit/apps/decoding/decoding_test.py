@@ -1,4 +1,4 @@
-"""Beam search over CTC emissions gives the results of a weighted search over all alignments."""
+"""Tests that beam search over CTC emissions gives the results of a weighted search over all alignments."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Re-ranking of n-best lists of Moses and Kaldi, with given or tuned weights."""
+"""Tests re-ranking of n-best lists in the formats of Moses and Kaldi, with given or tuned weights."""
 
 import argparse
 import io

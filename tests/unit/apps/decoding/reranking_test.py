@@ -1,4 +1,4 @@
-"""Weight search for n-best lists compared with brute force, and word edits by hand."""
+"""Compares the weight search for n-best lists with brute force, and word edits with edits counted by hand."""
 
 import numpy as np
 import pytest

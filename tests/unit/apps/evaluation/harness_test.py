@@ -1,4 +1,4 @@
-"""The adapter to lm-evaluation-harness, with a substitute for the package: empty requests, no tokens, one pass."""
+"""Tests the lm-evaluation-harness adapter with a mock of the package: empty requests, no tokens, one pass."""
 
 import importlib
 import sys

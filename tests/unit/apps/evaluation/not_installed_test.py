@@ -1,4 +1,4 @@
-"""Errors of the harness if its package is not installed or the run does not exist."""
+"""Tests the errors if lm-evaluation-harness is not installed or the run does not exist."""
 
 import runpy
 import sys

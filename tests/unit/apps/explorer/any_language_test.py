@@ -1,4 +1,4 @@
-"""The explorer with pieces, characters or bytes as tokens, for texts in any language."""
+"""Tests the explorer with pieces, characters or bytes as tokens, for texts in any language."""
 
 import pytest
 from language_runs import RUNS, make_runs

@@ -1,4 +1,4 @@
-"""One-line errors of the command `nplm explore`. The page is tested in the folder explorer."""
+"""Tests the one-line errors of `nplm explore`. The tests in the folder explorer cover the page."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""The map of word features: positions by hand, and marked words."""
+"""Tests the map of word features: positions calculated by hand, and marked words."""
 
 import json
 

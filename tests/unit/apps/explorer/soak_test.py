@@ -1,4 +1,4 @@
-"""The visitors that tools.soak simulates know the page."""
+"""Tests that the visitors simulated by tools.soak know the page."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""A link restores the page, and an invalid link is reported."""
+"""Tests that a link restores the page and that an invalid link is reported."""
 
 import urllib.parse
 

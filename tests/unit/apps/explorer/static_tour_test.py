@@ -1,4 +1,4 @@
-"""The tour as a single file: its content, its computations and rejected models."""
+"""Tests the tour as a single file: its content, its computations and rejected models."""
 
 import dataclasses
 import json

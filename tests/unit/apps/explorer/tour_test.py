@@ -1,4 +1,4 @@
-"""The tour: the model's numbers, its statements about n-grams, rejected models, and runs in training."""
+"""Tests the tour: the model's numbers, its statements about n-grams, rejected models, and unfinished runs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Networks over pieces, for texts in any language, exported for Hugging Face transformers."""
+"""Tests the export to Hugging Face transformers of networks over pieces, for texts in any language."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Models exported to other tools give the same probabilities there."""
+"""Tests that models exported to other tools give the same probabilities there."""
 
 import json
 import math

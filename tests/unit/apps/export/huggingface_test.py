@@ -1,4 +1,4 @@
-"""Networks exported for Hugging Face transformers give the same probabilities and words there."""
+"""Tests that networks give the same probabilities and words in Hugging Face transformers."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""Networks exported as ONNX graphs give the same probabilities in ONNX Runtime, word by word."""
+"""Tests that ONNX Runtime computes the same probabilities as the exported networks, word by word."""
 
 import json
 import re

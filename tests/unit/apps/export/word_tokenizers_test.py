@@ -1,4 +1,4 @@
-"""Exported Hugging Face tokenizers give the same tokens as this package."""
+"""Tests that exported Hugging Face tokenizers give the same tokens as this package."""
 
 import pytest
 from helpers import corpus_settings

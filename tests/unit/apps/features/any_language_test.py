@@ -1,4 +1,4 @@
-"""Neighbours of pieces, for texts in any language."""
+"""Tests the neighbours of pieces, for texts in any language."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Neighbours, maps and exports of word features."""
+"""Tests neighbours, maps and exports of word features."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Documents are selected by the perplexity that `nplm score` prints, and keep their format."""
+"""Tests that documents are selected by the perplexity that `nplm score` prints, and keep their format."""
 
 import gzip
 import io

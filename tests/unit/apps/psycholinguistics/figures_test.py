@@ -1,4 +1,4 @@
-"""The figure of surprisal: one panel per item, labels without overlap, and a note on omitted items."""
+"""Tests the figure of surprisals: one panel per item, labels without overlap, and a note on omitted items."""
 
 import math
 import re

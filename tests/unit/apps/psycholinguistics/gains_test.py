@@ -1,4 +1,4 @@
-"""The gain of a regression: exclusions, folds and resampling of items, and analysed words."""
+"""Tests the gain of a regression: exclusions, folds and resampling of items, and analysed words."""
 
 import math
 

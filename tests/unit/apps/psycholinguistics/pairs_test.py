@@ -1,4 +1,4 @@
-"""Minimal pairs in a user's table: BLiMP's rule, ties, regions, and one-line errors for invalid tables."""
+"""Tests minimal pairs from a user's table: BLiMP's rule, ties, regions, and errors for invalid tables."""
 
 import csv
 import json

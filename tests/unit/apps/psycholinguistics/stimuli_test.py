@@ -1,4 +1,4 @@
-"""Tables of stimuli: contents, writing and reading of files, and one-line errors."""
+"""Tests tables of stimuli: contents, writing and reading of files, and one-line errors."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The command `nplm surprisal`: input as text or a table, output as a table."""
+"""Tests the command `nplm surprisal` with input as text or a table, and output as a table."""
 
 import csv
 import io

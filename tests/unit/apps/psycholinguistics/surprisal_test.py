@@ -1,4 +1,4 @@
-"""Surprisal, entropy and rank compared with direct evaluation; words of several tokens; spillover; data frames."""
+"""Compares surprisal, entropy and rank with direct evaluation; tests spillover and data frames."""
 
 import dataclasses
 import inspect

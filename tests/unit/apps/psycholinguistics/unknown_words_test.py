@@ -1,4 +1,4 @@
-"""Commands and the function `surprisal` warn only if too many words are unknown."""
+"""Tests that commands and the function `surprisal` warn only if too many words are unknown."""
 
 import itertools
 import warnings

@@ -1,4 +1,4 @@
-"""Surprisal in scripts without spaces: words are joined like the training text, or a warning gives advice."""
+"""Tests surprisal in scripts without spaces: words are joined like the training text, or a warning appears."""
 
 import random
 import re

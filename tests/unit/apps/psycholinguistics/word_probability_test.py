@@ -1,4 +1,4 @@
-"""P(word) from pieces: it sums to one, equals the definition, and multiplies to the probability of the tokens."""
+"""Tests P(word) for words of several pieces: its sum, its definition, and the product over the words."""
 
 import dataclasses
 import itertools
@@ -95,7 +95,7 @@ def test_words_after_a_word_have_the_probability_of_the_definition():
 
 
 def test_the_probabilities_of_all_words_in_a_place_sum_to_one(monkeypatch):
-    """Without line ends, marks and <rare>, texts consist of words of two letters, and nothing else is possible."""
+    """Without line ends, marks and <rare>, a text can contain only words of two letters."""
     p_VxV = P.copy()
     p_VxV[:, [0, IDS['Ċ'], IDS['.']]] = 0
     p_VxV[:, [1, 2]] *= 0.2

@@ -1,4 +1,4 @@
-"""Commands for open vocabularies: `spell` trains, `score --open` scores, `generate --open` generates."""
+"""Tests the commands for open vocabularies: `spell`, `score --open` and `generate --open`."""
 
 import contextlib
 import csv

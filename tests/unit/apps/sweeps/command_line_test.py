@@ -1,4 +1,4 @@
-"""Sweep flags of `launch.py`, and the help of `nplm sweep`."""
+"""Tests the sweep flags of `launch.py`, and the help of `nplm sweep`."""
 
 import pytest
 from helpers import ROOT, call_main, launch

@@ -1,4 +1,4 @@
-"""Searches: trials are runs, searches resume, errors name their cause, and a lost process costs at most one trial."""
+"""Tests that trials are runs, that searches resume, and that a lost process costs at most one trial."""
 
 import contextlib
 import json
