@@ -72,14 +72,25 @@ class NgramReader:
         self._table, self._size = model.table, model.table.vocabulary_size
         self._log_p = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_p]
         self._log_b = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_b]
-        firsts = [model.table.first_successors(order) for order in range(2, self.order + 1)]
-        last_words = [(keys % self._size).astype(np.int32) for keys in model.table.keys[1 : self.order]]
-        matters = [(b != 0) | (np.diff(first) > 0) for b, first in zip(self._log_b, firsts)]
         self._log_p_views, self._log_b_views = _views(self._log_p), _views(self._log_b)
-        self._matters = _views(matters)  # whether a context affects any probability
-        self._firsts, self._tables = firsts, [*zip(_views(firsts), _views(last_words))]
+        self._firsts = [model.table.first_successors(order) for order in range(2, self.order + 1)]
         self.null = Context(known=())
-        self.begin = functools.reduce(self.after, begin, self.null)
+
+    @functools.cached_property
+    def begin(self) -> Context:
+        """The context at the beginning of a sentence."""
+        return functools.reduce(self.after, self._begin.tolist(), self.null)
+
+    @functools.cached_property
+    def _tables(self) -> list[tuple[Any, Any]]:
+        """The first successor of each node and the last word of each n-gram, one pair per order; for single words."""
+        last_words = [(keys % self._size).astype(np.int32) for keys in self._table.keys[1 : self.order]]
+        return [*zip(_views(self._firsts), _views(last_words))]
+
+    @functools.cached_property
+    def _matters(self) -> list[Any]:
+        """Whether each node affects any probability as a context, one array per order."""
+        return _views([(b != 0) | (np.diff(first) > 0) for b, first in zip(self._log_b, self._firsts)])
 
     def words(self, context: Context) -> Words:
         """Returns the words of a context."""
@@ -189,7 +200,13 @@ class PaddedReader(NgramReader):
     def __init__(self, model: BackoffModel, begin: Words) -> None:
         """Initializes the reader with a model and the words that follow the padding and precede each sentence."""
         super().__init__(model, (*[RARE_ID] * (model.n - 1), *begin))
-        self.begin.word = len(begin)
+
+    @functools.cached_property
+    def begin(self) -> Context:
+        """The context at the beginning of a sentence."""
+        context = functools.reduce(self.after, self._begin.tolist(), self.null)
+        context.word = len(self._begin) - self.order + 1
+        return context
 
     def step(self, context: Context, word: int) -> tuple[float, int, Context]:
         """See `NgramReader.step`."""
@@ -202,7 +219,7 @@ class PaddedReader(NgramReader):
         log10_p_T, lengths_T = super().score_lines(ids_T, stops_B, begins)
         starts_B = np.append(0, stops_B[:-1])
         reach_T = np.arange(1, len(ids_T) + 1) - np.repeat(starts_B, stops_B - starts_B)
-        return log10_p_T, np.minimum(lengths_T, reach_T + self.begin.word * begins)
+        return log10_p_T, np.minimum(lengths_T, reach_T + (len(self._begin) - self.order + 1) * begins)
 
 
 class NetworkReader:

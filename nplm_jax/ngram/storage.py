@@ -146,11 +146,11 @@ def _check_table(table: Any) -> int:
     _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words instead of {size!r}')
     for k, keys in enumerate(table.keys, start=1):
         _check(table.size(k - 1) * size < 2**63, f'the n-grams of order {k} cannot be packed')
-        _check_vector(f'keys.{k}', keys, 'i', low=0, high=table.size(k - 1) * size - 1)
+        _check_vector(f'keys.{k}', keys, 'i')
         before = -1
         for chunk in chunks(keys):
-            is_sorted = chunk[0] > before and bool((chunk[1:] > chunk[:-1]).all())
-            _check(is_sorted, f'keys.{k} is not sorted')
+            in_range = before < chunk[0] and chunk[-1] < table.size(k - 1) * size
+            _check(in_range and bool((chunk[1:] > chunk[:-1]).all()), f'keys.{k} is not sorted or out of range')
             before = int(chunk[-1])
     return size
 
@@ -162,7 +162,7 @@ def _check_vector(
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
     _check(is_vector and size in (None, len(values)), f'{name} has the wrong shape or dtype')
     for chunk in chunks(values):
-        _check(bool(((chunk >= low) & (chunk <= high)).all()), f'{name} has a value out of range or NaN')
+        _check(bool(low <= chunk.min() and chunk.max() <= high), f'{name} has a value out of range or NaN')
 
 
 def _check(condition: bool, what: str) -> None:

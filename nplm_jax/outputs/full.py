@@ -19,8 +19,8 @@ class FullSoftmax(Softmax):
 
     block_size: CountOrZero = key(
         0,
-        'number of examples whose |V| scores are in memory at once; 0 means 512 on CPUs (256 in bfloat16), 1024 on TPUs '
-        'and 4096 on GPUs',
+        'number of examples whose |V| scores are in memory at once; 0 means 512 on CPUs (256 in bfloat16), 1024 on '
+        'TPUs and 4096 on GPUs',
     )
 
     def check(self) -> None:

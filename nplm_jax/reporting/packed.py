@@ -3,7 +3,8 @@
 The members of the zip file are JSON, text and arrays in safetensors format. They are sorted by name and stored without
 compression or dates, so packing the same run always produces the same bytes. The zip comment contains the format
 version and the SHA-256 of all preceding bytes. A packed model is unpacked only once, into an ordinary run folder in the
-cache. The path of this folder contains the SHA-256.
+cache, and the SHA-256 is verified only then. The model and the vocabulary in this folder have their own checksums,
+which are verified each time. The folder is found by the SHA-256 and by the names and CRCs of the members.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO
 
 from nplm_jax.data.zips import open_zip
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import cache_folder, open_atomically
 from nplm_jax.utils.untrusted import open_regular
 
@@ -74,10 +75,16 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
     """
     name = f'RUN={str(path)!r}'
     with open_regular(name, path) as file:
-        folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
-        if folder.is_dir():
-            return folder
+        digest = _read_digest(path, file)
         with open_zip(name, 'is not a packed model', file, _MAX_MEMBERS) as archive:
+            # The CRCs change if another program replaces a member without updating the comment.
+            contents = [digest, *((entry.filename, entry.CRC) for entry in archive.infolist())]
+            folder = cache_folder() / 'models' / hashlib.sha256(repr(contents).encode()).hexdigest()
+            folder /= path.stem.lstrip('.') or 'model'
+            if folder.is_dir():
+                return folder
+            problem = 'is damaged (checksum mismatch); pack or download the model again'
+            require(digest == _digest(file), 'RUN', str(path), problem)
             _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
             try:
                 _extract(archive, folder)
@@ -86,15 +93,13 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _check(path: pathlib.Path, file: IO[bytes]) -> str:
-    """Returns the digest of a packed model. Raises BadInput if the checksum or the format is wrong."""
+def _read_digest(path: pathlib.Path, file: IO[bytes]) -> str:
+    """Returns the digest in the comment of a packed model. Raises BadInput if the format is wrong."""
     match = _find_comment(file)
     if not match:
         raise BadInput('RUN', 'is not a model written by nplm pack, or is truncated', value=str(path))
     if int(match[1]) != FORMAT:
         raise BadInput('RUN', f'has format {int(match[1])}, but this version supports only {FORMAT}', value=str(path))
-    if match[2].decode() != _digest(file):
-        raise BadInput('RUN', 'is damaged (checksum mismatch); pack or download the model again', value=str(path))
     return match[2].decode()
 
 

@@ -1,4 +1,4 @@
-"""Tests that a packed model equals its run bit for bit, and that damaged or unexpected contents are rejected."""
+"""A packed model equals its run bit for bit, and damaged or unexpected contents are not unpacked."""
 
 import errno
 import hashlib
@@ -147,6 +147,18 @@ def test_a_packed_model_is_unpacked_once(valid, tmp_path, cache):
     assert catalog.expand_run(tmp_path / 'model.nplm') == folder
     assert (folder / 'config.json').stat().st_mtime_ns == before
     assert [path.name for path in folder.parent.iterdir()] == ['model']
+
+
+def test_damage_after_unpacking_has_no_effect_but_other_members_are_refused(valid, tmp_path):
+    path = tmp_path / 'model.nplm'
+    folder = catalog.expand_run(path)
+    path.write_bytes(valid[:500] + bytes([valid[500] ^ 1]) + valid[501:])
+    assert catalog.expand_run(path) == folder
+    path.write_bytes(valid)
+    with zipfile.ZipFile(path, 'a') as archive:  # keeps the comment
+        archive.writestr(entry('corpus.txt'), '')
+    with refuses('RUN'):
+        catalog.expand_run(path)
 
 
 def test_a_full_disk_is_called_one(valid, tmp_path, cache, monkeypatch):
