@@ -36,7 +36,7 @@ def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
         'excluded jaxlib': bool(origin.excluded),
         'local changes': origin.is_modified,
         'unknown commit': not all(any(full.startswith(short) for full in known) for short in hashes),
-        'no versions': origin.is_partial or not (origin.jaxlib and origin.commits),
+        'no versions': origin.is_partial,
     }
     return [fault for fault in FAULTS if found[fault]]
 

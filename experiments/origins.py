@@ -19,7 +19,7 @@ class Origin(NamedTuple):
         jaxlib: The releases of jaxlib recorded in its rows.
         commits: The commits recorded in its rows.
         is_busy: Whether other programs ran on the machine when a run started.
-        is_partial: Whether a row lacks its jaxlib release or its commit.
+        is_partial: Whether a row lacks its jaxlib release or its commit, or the file has no such rows.
     """
 
     jaxlib: frozenset[str]
@@ -43,7 +43,7 @@ def of(content: Any) -> Origin:
     rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     commits = frozenset(row['commit'] for row in rows if row.get('commit'))
-    is_partial = not all(row.get('commit') and 'jaxlib' in row.get('versions', {}) for row in rows)
+    is_partial = not rows or not all(row.get('commit') and 'jaxlib' in row.get('versions', {}) for row in rows)
     return Origin(jaxlib, commits, any(_load(row) >= _BUSY for row in rows), is_partial)
 
 
@@ -67,7 +67,7 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
     if some := [path for path, origin in origins.items() if origin.is_modified]:
         sentences.append(f'{_subject(some, origins)} measured with uncommitted changes.')
     if some := [path for path, origin in origins.items() if origin.is_partial]:
-        sentences.append(f'{_subject(some, origins)} partly recorded without versions.')
+        sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
         sentences.append(f'{_subject(some, origins)} timed while other programs ran.')
     return f'Note: {" ".join(sentences)}' if sentences else ''

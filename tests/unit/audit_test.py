@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 from helpers import refuses
@@ -64,6 +65,8 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
     busy = write('busy.json', '0.10.1', load=7.2)
     assert note(good, busy).endswith('`busy` was timed while other programs ran.')
     assert '`good`' not in note(good, bad, modified, busy)
+    (unknown := tmp_path / 'unknown.json').write_text(json.dumps({'perplexity': {'test': 2.0}}))
+    assert note(good, unknown) == 'Note: `unknown` was recorded without complete versions.'
     assert note(bad, bad, write('worse.json', '0.10.2')).startswith(
         'Note: All results were measured with jaxlib 0.10.2'
     )
@@ -106,3 +109,10 @@ def test_a_pattern_that_matches_no_result_is_refused(monkeypatch, tmp_path):
     assert runs.due(['table1'], 'mlp*', repeat=False) == [made]
     with refuses('--only'):
         runs.due(['table1'], 'mpl*', repeat=False)
+
+
+def test_the_list_of_studies_names_the_versions_that_produced_their_results():
+    page = (audit.HERE / 'README.md').read_text()
+    listed = {name: line for line in page.splitlines() for name in re.findall(r'^\| \[(\w+)\]', line)}
+    for path, origin in audit.read_all().items():
+        assert all(release in listed[results.study_of(path)].split('|')[-2] for release in origin.jaxlib), path

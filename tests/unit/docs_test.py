@@ -5,17 +5,20 @@ import doctest
 import functools
 import importlib
 import json
+import math
 import pathlib
 import re
+import statistics
 import tomllib
 
 import pytest
 import yaml
 from helpers import ROOT
 
-from experiments import results
+from experiments import origins, results
 from nplm_jax import __version__
 from nplm_jax.reporting import catalog
+from nplm_jax.training import chips
 from tools import reference_pages
 
 EQUATION_LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)\)')
@@ -164,6 +167,55 @@ def test_sentences_about_wikitext2_have_the_numbers_of_the_study():
     mixed = [each['mixture']['by_frequency']['test'] for each in found]
     assert _numbers(page, 'Calibration lowers the perplexity') == [f'{share:.1f}' for share in shares]
     assert _numbers(page, 'the four networks reach test perplexities') == [f'{test:.1f}' for test in mixed]
+
+
+def test_sentences_about_longer_training_have_the_numbers_of_the_studies():
+    page = 'experiments/beyond/frontier/README.md'
+    for corpus, start in {'frontier': 'Training four times as long', 'wikitext2': 'On WikiText-2, training'}.items():
+        found = (results.read(results.folder(corpus), name) for name in ('five_minutes', 'twenty_minutes'))
+        five, twenty = (each['perplexity']['test'] for each in found)
+        assert _numbers(page, start) == [f'{100 - 100 * twenty / five:.1f}']
+
+
+def test_a_sentence_about_queries_has_the_number_of_the_study():
+    rates = results.read(results.folder('speed'), 'queries')['words_per_second']['score_lines']
+    expected = f'{statistics.median(rates) / 1e6:.1f}'
+    assert _numbers('docs/howto/kenlm_details.md', 'For many sentences, use `score_lines`') == [expected]
+
+
+def test_a_sentence_about_predicted_speeds_has_the_shares_of_the_results():
+    entries = results.read(results.folder('accelerator'), 'H100')['entries']
+    shares = []
+    for bandwidth in (chips.CHIPS[name].memory_bandwidth for name in ('NVIDIA H100 80GB HBM3', 'NVIDIA H200')):
+        for row in ('mlp1', 'default', 'transformer'):
+            measured = results.read(results.folder('accelerator') / 'race' / 'NVIDIA-H200', f'{row}-4096')
+            predicted = 5120 / (entries[f'{row} 1x1 5120']['bytes'] / bandwidth)  # memory limits all of them
+            shares.append(f'{statistics.median(measured["words_per_second"]["ours"]) / predicted:.0%}')
+    text = (ROOT / 'experiments' / 'cost' / 'accelerator' / 'README.md').read_text()
+    assert re.findall(r'\d+%', text.partition('million words/s. That is ')[2])[:6] == shares
+
+
+def test_the_figure_of_tokens_and_its_page_have_the_numbers_of_the_study():
+    figure = (ROOT / 'docs' / '_figures' / 'tokens.svg').read_text()
+    page = ' '.join((ROOT / 'docs' / 'explanation' / 'words_and_subwords.md').read_text().split())
+    for system, digits in {'words': 0, 'bpe_8192': 0, 'bpe_2048': 1, 'bytes': 1}.items():
+        files = results.folder('tokens').glob(f'one_minute-brown-{system}-*.json')
+        runs = [json.loads(path.read_text()) for path in files]
+        mean = statistics.mean(math.exp(-run['log_p'] / run['tokens']['test']) for run in runs)
+        assert f'>{mean:.{digits}f}<' in figure
+        assert system.startswith('bpe') or re.search(rf'perplexity per token of \w+ {mean:.{digits}f}\b', page)
+
+
+@pytest.mark.parametrize('page', sorted((ROOT / 'experiments').rglob('*.md')), ids=lambda path: path.parts[-2])
+def test_a_page_says_which_of_the_results_that_it_names_should_not_be_trusted(page):
+    text = page.read_text()
+    names = {name.rstrip('/') for name in re.findall(r'results/[\w*/]+(?:\.json)?', text)}
+    for path in {
+        path for name in names for found in page.parent.glob(name) for path in (found, *found.rglob('*.json'))
+    }:
+        origin = origins.of(json.loads(path.read_text())) if path.suffix == '.json' else origins.of([])
+        assert all(f'jaxlib {release}' in text for release in origin.excluded), path
+        assert 'uncommitted changes' in text or not origin.is_modified, path
 
 
 def test_pages_have_the_lengths_that_they_promise():

@@ -1,5 +1,6 @@
 """Tests that the tables in the READMEs are the output of their scripts."""
 
+import argparse
 import contextlib
 import functools
 import io
@@ -13,6 +14,7 @@ import pytest
 from helpers import ROOT, refuses
 from studies import start
 
+from experiments.cost.scale import ngrams
 from experiments.paper.table1 import table as table1
 from experiments.paper.table2 import table as table2
 from tools.tables import SCRIPTS, commands, update
@@ -57,6 +59,14 @@ def test_the_tables_are_the_scripts_output(file, script):
 def test_a_note_on_a_page_is_one_that_its_scripts_print(file):
     lines = {line for page, script in commands() if page == file for line in printed(script).splitlines()}
     assert {*re.findall('^Note: .*', (ROOT / file).read_text(), re.MULTILINE)} <= lines
+
+
+def test_the_memory_of_counting_includes_the_helper_processes(tmp_path):
+    measured = json.loads(ngrams.RESULTS.read_text())
+    measured['sizes'][0]['nplm_jax'] |= {'peak_bytes': 357e6, 'helper_peak_bytes': 200e6}
+    (path := tmp_path / 'ngrams.json').write_text(json.dumps(measured))
+    ours = ngrams.table(argparse.Namespace(output=path)).splitlines()[2]
+    assert [cell.strip() for cell in ours.split('|')][6] == '757'
 
 
 def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch):

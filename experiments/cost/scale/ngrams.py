@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from experiments import results, study
-from experiments.cost.scale import generate
+from experiments.cost.scale import generate, preparation
 from experiments.sources import of_module
 from nplm_jax.data.stream import Span
 from nplm_jax.ngram import kneser_ney, storage
@@ -82,6 +82,8 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
 def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
     """Estimates, saves and loads the model, and scores the test words. Runs in a separate process."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
+    helper_peaks: dict[int, int] = {}
+    threading.Thread(target=preparation.watch_helpers, args=(helper_peaks,), daemon=True).start()
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(
         count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=SharedScratch(folder))
@@ -105,7 +107,7 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
         'scored_train_words': train_words,
         'cpu_seconds': time.process_time() + helpers.ru_utime + helpers.ru_stime,
         'peak_bytes': peak,
-        'helper_peak_bytes': helpers.ru_maxrss * 1024,
+        'helper_peak_bytes': max(helper_peaks.values(), default=0),
         'peak_bytes_with_scoring': provenance.peak_memory(),
         'ngrams': [model.table.size(k) for k in range(1, ORDER + 1)],
         'model_bytes': (folder / 'model.safetensors').stat().st_size,
@@ -195,7 +197,8 @@ def table(flags: study.Flags) -> str:
         for name, key in (('nplm-jax', 'nplm_jax'), ('lmplz', 'lmplz')):
             r = size[key]
             first = [f'{size["words"]:,}', f'{sum(size["nplm_jax"]["ngrams"]):,}'] if key == 'nplm_jax' else ['', '']
-            megabytes = [f'{r[k] / 1e6:,.0f}' for k in ('peak_bytes', 'peak_disk_bytes', 'model_bytes')]
+            sizes = preparation.peak_bytes(r), r['peak_disk_bytes'], r['model_bytes']
+            megabytes = [f'{size / 1e6:,.0f}' for size in sizes]
             perplexity = f'{r["perplexity"]:.2f}' if 'perplexity' in r else '-'
             rows.append([*first, name, f'{r["seconds"]:,.1f}', f'{r["cpu_seconds"]:,.1f}', *megabytes, perplexity])
     return markdown_table(HEADER, rows)

@@ -47,7 +47,7 @@ def start(path: str, tokens: str) -> dict[str, Any]:
     """Tokenizes and encodes a text as a run does, in a separate process. The times exclude the imports."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     peaks: dict[int, int] = {}
-    threading.Thread(target=_watch_helpers, args=(peaks,), daemon=True).start()
+    threading.Thread(target=watch_helpers, args=(peaks,), daemon=True).start()
     clock = [time.perf_counter()]
     corpus = corpora.load(settings.corpus)
     clock.append(time.perf_counter())
@@ -65,7 +65,7 @@ def start(path: str, tokens: str) -> dict[str, Any]:
     }
 
 
-def _watch_helpers(peaks: dict[int, int]) -> None:
+def watch_helpers(peaks: dict[int, int]) -> None:
     """Records the peak resident memory of each helper process by process id, for the lifetime of this process.
 
     `resource.getrusage` also counts memory that a helper shared with its parent before it started.
@@ -120,8 +120,8 @@ def seconds_of(started: Mapping[str, Any]) -> float:
 
 
 def peak_bytes(started: Mapping[str, Any]) -> int:
-    """Returns the peak memory of a start, summed over the main process and the two helper processes."""
-    return started['peak_bytes'] + 2 * started['helper_peak_bytes']
+    """Returns the peak memory of a start, summed over the main process and the two helper processes, if any."""
+    return started['peak_bytes'] + 2 * started.get('helper_peak_bytes', 0)
 
 
 def table(texts: Sequence[dict[str, Any]]) -> str:

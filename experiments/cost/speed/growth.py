@@ -112,7 +112,8 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
     texts = [text['first'] for text in results.read(preparation.RESULTS, 'preparation')['texts']]
     sizes = results.load(ngrams.RESULTS)['sizes']
     prepared = [(t['words'], preparation.seconds_of(t), preparation.peak_bytes(t) / 1e9) for t in texts]
-    estimated = [(s['words'], s['nplm_jax']['seconds'], s['nplm_jax']['peak_bytes'] / 1e9) for s in sizes]
+    ours = [(s['words'], s['nplm_jax']) for s in sizes]
+    estimated = [(words, row['seconds'], preparation.peak_bytes(row) / 1e9) for words, row in ours]
     yield ('words of text', 'seconds', 'GB'), {'preparation': prepared, 'estimation of a 5-gram': estimated}
 
     meshes: dict[str, list[Point]] = {'batch divided': [], 'batch and words divided': []}

@@ -18,6 +18,7 @@ from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.apps.psycholinguistics.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 PUBLISHED = {'ngram': '5-gram', 'lstm': 'LSTM', 'txl': 'Transformer-XL', 'gpt2': 'GPT-2'}
@@ -129,7 +130,7 @@ def define(parser: study.StudyParser) -> None:
 
 def make(flags: study.Flags) -> str:
     """Returns the tables. Draws the figure if requested."""
-    by_model, published = read(), results.read(HERE / 'results', 'published')
+    by_model, published = read(), read_json(HERE / 'results' / 'published.json')
     if flags.figure:
         draw(by_model, published, HERE / 'phenomena.png')
     if flags.paradigms:

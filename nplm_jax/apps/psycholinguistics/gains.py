@@ -21,6 +21,7 @@ from nplm_jax.apps.psycholinguistics.stimuli import shift
 NUM_BEFORE = 2  # number of preceding words whose predictors are also used
 RESAMPLES = 10_000
 NO_SENTENCE_END = ('mr.', 'mrs.', 'ms.', 'dr.', 'st.')
+_OPENING = '\'"“‘([「『（'
 _CLOSING = '\'"”’)]」』）'
 
 
@@ -53,7 +54,8 @@ def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
 
 def ends_sentence(word: str) -> bool:
     """Returns whether a word ends a sentence, according to its punctuation."""
-    return word.rstrip(_CLOSING).endswith(tuple('.?!。？！｡')) and word.lower() not in NO_SENTENCE_END
+    is_end = word.rstrip(_CLOSING).endswith(tuple('.?!。？！｡'))
+    return is_end and word.lstrip(_OPENING).lower() not in NO_SENTENCE_END
 
 
 def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

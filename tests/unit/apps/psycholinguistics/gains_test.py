@@ -95,6 +95,11 @@ def test_a_column_that_is_the_sum_of_others_changes_no_prediction():
     np.testing.assert_allclose(gains.held_out(times_W, story_W, more_WxC, story_W), expected_W, rtol=1e-9)
 
 
+def test_a_title_after_an_opening_quotation_mark_or_bracket_ends_no_sentence():
+    ends = {'"Mr.': False, '“Dr.': False, "('Mrs.": False, 'St.”': True, '"So.': True}
+    assert {word: gains.ends_sentence(word) for word in ends} == ends
+
+
 def test_sentences_end_and_words_are_without_punctuation_in_other_scripts_too():
     ends = {'老师。': True, '「見た。」': True, '。': True, 'Mr.': False, 'ครู': False, '先生': False}
     assert {word: gains.ends_sentence(word) for word in ends} == ends
