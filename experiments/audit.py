@@ -9,9 +9,11 @@ not good.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import subprocess
+import sys
 from collections.abc import Mapping
 
 from experiments import origins, study
@@ -24,18 +26,18 @@ FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions')
 HEADER = ['study', 'results', 'good', *FAULTS]
 
 
-def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
+def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
     """Returns the entries of FAULTS that apply to a result of this origin.
 
     Args:
         origin: The origin.
-        known: The commits of the repository, in full.
+        known: The commits of the repository, in full, or None if they are not known.
     """
     hashes = {commit.removesuffix('-dirty') for commit in origin.commits}
     found = {
         'excluded jaxlib': bool(origin.excluded),
         'local changes': origin.is_modified,
-        'unknown commit': not all(any(full.startswith(short) for full in known) for short in hashes),
+        'unknown commit': known is not None and not all(any(full.startswith(x) for full in known) for x in hashes),
         'no versions': origin.is_partial,
     }
     return [fault for fault in FAULTS if found[fault]]
@@ -52,10 +54,17 @@ def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[st
     return {path: faults_of(origin, known) for path, origin in results.items()}
 
 
-def known_commits() -> frozenset[str]:
-    """Returns all commits of this repository, or an empty set outside a clone."""
-    done = subprocess.run(['git', 'rev-list', '--all'], cwd=HERE, capture_output=True, text=True)
-    return frozenset(done.stdout.split())
+@functools.cache
+def known_commits(folder: pathlib.Path = HERE) -> frozenset[str] | None:
+    """Returns all commits of this repository. Without a complete clone, returns None and prints a note on stderr."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(['git', *words], cwd=folder, capture_output=True, text=True).stdout
+
+    if git('rev-parse', '--is-shallow-repository').strip() == 'false':
+        return frozenset(git('rev-list', '--all').split())
+    print('the commits of the results are not checked, because this is not a complete clone', file=sys.stderr)
+    return None
 
 
 def make(show_files: bool = False) -> str:

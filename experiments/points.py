@@ -220,3 +220,4 @@ STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'use': use,
     'tokens': tokens,
 }
+ON_REQUEST = ('use',)  # studies that are trained only if they are named; the results of experiments/use include theirs

@@ -1,7 +1,7 @@
 """Trains the runs of studies whose results are missing, shortest first. Run the same command again to resume.
 
     python -m experiments.runs table1 recurrent            the missing runs of these studies
-    python -m experiments.runs --until=17:30               all missing runs; stops at that time of day
+    python -m experiments.runs --until=17:30               all missing runs except `use`; stops at that time of day
     python -m experiments.runs table1 --only='mlp9*' --repeat     also runs that experiments.audit rejects
     python -m experiments.runs --repeat --list             lists the runs to train, with their earlier duration
 
@@ -168,7 +168,8 @@ def measure(flags: study.Flags) -> None:
     late = flags.until and flags.until < time.time() + _SAVING
     typed = time.strftime('%H:%M', time.localtime(flags.until))
     require(not late, '--until', typed, f'must be at least {_SAVING} seconds from now')
-    left = due(flags.studies or list(points.STUDIES), flags.only, flags.repeat)
+    by_default = [name for name in points.STUDIES if name not in points.ON_REQUEST]
+    left = due(flags.studies or by_default, flags.only, flags.repeat)
     if flags.list and left:
         print(markdown_table(['study', 'result', 'minutes before'], list(_rows(left))))
         return
@@ -205,9 +206,9 @@ def _known() -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
-    parser.add_argument(
-        'studies', nargs='*', metavar='STUDY', help=f'studies whose missing runs are trained; {_known()}; default: all'
-    )
+    default = f'default: all except {", ".join(points.ON_REQUEST)}'
+    studies = f'studies whose missing runs are trained; {_known()}; {default}'
+    parser.add_argument('studies', nargs='*', metavar='STUDY', help=studies)
     parser.add_argument(
         '--only', default='*', metavar='PATTERN', help='shell-style pattern of the names of the results; default: *'
     )

@@ -12,7 +12,6 @@ from ml_collections import ConfigDict, config_flags
 
 from nplm_jax.cli.exits import exit_with, exit_with_loss
 from nplm_jax.cli.launch_flags import (
-    CONFIG,
     COORDINATOR,
     DISTRIBUTED,
     HEARTBEAT,
@@ -29,7 +28,7 @@ from nplm_jax.distributed import multihost
 from nplm_jax.distributed.multihost import is_lost_process, is_primary
 from nplm_jax.reporting import run_reporter
 from nplm_jax.runs import experiment, process, run_names, time_budget, workdir
-from nplm_jax.runs.command_line import describe_config
+from nplm_jax.runs.command_line import describe_config, load_config
 from nplm_jax.runs.signals import raise_on_sigterm
 from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import NonFiniteError
@@ -80,9 +79,9 @@ def set_up(command: str, program: Sequence[str]) -> Launch:
     if DISTRIBUTED.value:
         on_loss = functools.partial(exit_with_loss, 'it ended or stopped responding', command)
         multihost.start(COORDINATOR.value, PROCESSES.value, PROCESS_ID.value, HEARTBEAT.value, on_loss)
-    config = CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    config = config_lib.override(load_config(file), overrides)  # another corpus has other options and no paper.*
     suffix = ''.join(extension.suffix for extension in extensions())
     name = run_names.default_name(config, overrides, MINUTES.value)
     folder = expand('--workdir', WORKDIR.value or f'runs/{name}{suffix}')

@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -42,6 +43,7 @@ class Parser(argparse.ArgumentParser):
         self._command = command
         self.passes_on = False
         self._max_runs: int | None = 0
+        self._has_prompt = False
         self._output: argparse.Action | None = None
         self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, list[str]]] = []
@@ -111,7 +113,8 @@ class Parser(argparse.ArgumentParser):
         self._writers += writers
 
     def add_prompt(self) -> None:
-        """Adds --prompt."""
+        """Adds --prompt. If a run does not exist, `parse_args` suggests to give the text with this flag."""
+        self._has_prompt = True
         self.add_argument(
             '--prompt', default='', help='text to continue; default: an empty text at the start of a paragraph'
         )
@@ -198,6 +201,8 @@ class Parser(argparse.ArgumentParser):
                 self._refuse(mistyped)
             flags.runs = positional
             require(bool(flags.runs), 'RUN', '', f'must be the folder of a run, as in: {self.prog} RUN')
+            for word in flags.runs[1:] if self._has_prompt else ():
+                _suggest_prompt(word)
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # in experiments, --figure is a switch
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
@@ -237,6 +242,14 @@ class Parser(argparse.ArgumentParser):
         """Raises BadInput if a value is not among the choices of a flag. Called by argparse."""
         if action.choices is not None:
             require_one_of(_key(action), value, action.choices)
+
+
+def _suggest_prompt(word: str) -> None:
+    """Raises BadInput if a run does not exist. The message suggests --prompt, because the word may be a prompt."""
+    from nplm_jax.reporting import catalog  # slow to import
+
+    advice = f'is not a run; if it is the prompt, use --prompt={shlex.quote(word)}'
+    require(catalog.exists(word), 'RUN', word, f'{advice}; {catalog.suggest(catalog.find_run(word))}')
 
 
 def _key(action: argparse.Action) -> str:

@@ -100,7 +100,7 @@ def _dropped(kind: str, former: str, name: str, renew: bool) -> list[str]:
     if kind in _SHARING:
         return []
     if kind == CORPUS:
-        return ['corpus.options.']
+        return ['corpus.options.', 'paper.']
     defaults, own, section = _defaults(kind, former), _defaults(kind, name), kind.partition('.')[0]
     all_go = renew or kind == 'optimizer.name'
     return [f'{section}.{key}.' for key, x in defaults.items() if all_go or own.get(key, ...) != x]

@@ -56,6 +56,8 @@ def find_joined(
 ) -> tuple[list[bool], list[bool]]:
     """Finds the words that no space separates from the preceding text or from the following text.
 
+    The words of an item are joined in the same way as by `join`. The first word also joins the context.
+
     Args:
         vocabulary: The vocabulary of a lossless tokenizer.
         items: The words of each item.
@@ -67,9 +69,10 @@ def find_joined(
     if has_spaces(vocabulary):
         size = sum(map(len, items))
         return [False] * size, [False] * size
-    joins_before, joins_after = [], []
+    joins_before, joins_after, is_segmented = [], [], _is_segmented(list(map(' '.join, items)))
     for words in items:
         joins, ends_unspaced = _find_joins(words, context)
+        joins[1:] = [joined and is_segmented for joined in joins[1:]]
         joins_before += joins
         joins_after += [*joins[1:], ends_unspaced]
     return joins_before, joins_after
@@ -120,11 +123,13 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     """
     if not any(_is_unspaced(word) for words in items for word in words):
         return ''
-    if warning := describe_text(vocabulary, list(map(' '.join, items))):
+    lines, tokenizer = list(map(' '.join, items)), vocabulary.tokenizer
+    if warning := describe_text(vocabulary, lines):
         return warning
-    if text_checks.whitespace_share(map(' '.join, items)) is not None:
+    if text_checks.whitespace_share(lines) is not None:
         return f'warning: this text has almost no spaces, so each sentence is treated as one word; {_SEGMENT_THIS}'
-    tokenizer = vocabulary.tokenizer
+    if tokenizer.is_lossless and not _is_segmented(lines) and any(True in _find_joins(words)[0] for words in items):
+        return f'warning: this text has few spaces, so each phrase is treated as one word; {_SEGMENT_THIS}'
     if not tokenizer.is_lossless:
         return ''
     flags, _ = find_joined(vocabulary, items)

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nplm_jax.config import plugins
@@ -106,15 +106,23 @@ def _denominators(results: Mapping[str, Any]) -> str:
 
 def _training(run: Run) -> str:
     results = run.results or {}
+    origins = results.get('origins', [results])  # of each process that trained the model
+    versions = [', '.join(map(' '.join, origin.get('versions', {}).items())) for origin in origins]
     facts = {
         'parameters': f'{results["parameters"]:,}' if 'parameters' in results else None,
         'seconds': results.get('seconds'),
-        'device': results.get('device'),
+        'device': _distinct(origin.get('device') for origin in origins),
         'seed': results.get('seed'),
-        'commit': results.get('commit'),
-        'versions': ', '.join(f'{name} {version}' for name, version in results.get('versions', {}).items()),
+        'commit': _distinct(origin.get('commit') for origin in origins),
+        'versions': _distinct(versions),
     }
     return markdown_table(['', ''], [[name, value] for name, value in facts.items() if value not in (None, '')])
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    """Joins distinct values. A missing value among others is shown as `not recorded`."""
+    distinct = dict.fromkeys(str(value or 'not recorded') for value in values)
+    return '; '.join(distinct) if distinct.keys() != {'not recorded'} else ''
 
 
 def _limitations(run: Run) -> str:

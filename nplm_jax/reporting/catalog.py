@@ -38,11 +38,11 @@ _HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
 _REQUIRED: Mapping[str, Schema] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
 _OPTIONAL: Mapping[str, Schema] = {
     'mixture': {ANY_KEY: _HELD_OUT},
-    'impossible_words': {ANY_KEY: NUMBER},
     'oov': dict.fromkeys(SPLITS[1:], NUMBER),
     **dict.fromkeys(('vocabulary', 'parameters', 'evaluated_train_words', 'calibration_words'), (int,)),
-    'words': {ANY_KEY: (int,)},
+    **dict.fromkeys(('words', 'impossible_words'), {ANY_KEY: (int,)}),
     'versions': {ANY_KEY: (str,)},
+    'origins': [{'versions': {ANY_KEY: (str,)}}],
     'sizes': {ANY_KEY: {ANY_KEY: (int,)}},
     'sample': {'words': dict.fromkeys(SPLITS[1:], (int,)), 'standard_error': _HELD_OUT},
     **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),

@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-_SHAPE = {
-    'n': None,
-    'm': None,
-    'h': None,
-    'layers': 1,
-    'direct': False,
-}  # the keys to show, each with the value that is not shown
+# The keys to show, each with the value that is not shown.
+_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}
 
 
 def describe_model(values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_unit
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.ngram import interpolated
+from nplm_jax.ngram import interpolated, lines
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.progress import progress_bar
 
@@ -26,8 +26,13 @@ Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
 
 
 def fit_trigram(data: Dataset) -> Trigram:
-    """Fits the interpolated trigram of the paper's mixtures. Returns the trigram and its context bins."""
-    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
+    """Fits the interpolated trigram of the paper's mixtures, which reads the corpus line by line if the network does.
+
+    Returns:
+        The trigram and its context bins.
+    """
+    size, marks = len(data.vocabulary), lines.marks_of(data)
+    trigram = interpolated.fit(data.tokens_T, data.train, data.valid, size, marks=marks)
     return mixture.CachedScores(trigram), trigram.bins
 
 
@@ -61,10 +66,8 @@ def measure(
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with progress_bar(total, 'evaluating', ' words', delay=0, log=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
-        for (
-            name,
-            num_sampled,
-        ) in num_words.items():  # small splits first, to obtain an early estimate of the remaining time
+        # Small splits come first, to obtain an early estimate of the remaining time.
+        for name, num_sampled in num_words.items():
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}

@@ -13,9 +13,8 @@ from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
-_MAX_AVERAGED = (
-    2**20
-)  # beyond this number of updates, rounding changes an update's weight in the average by more than 1%
+# Beyond this number of updates, rounding changes an update's weight in the average by more than 1%.
+_MAX_AVERAGED = 2**20
 
 
 def make_program(

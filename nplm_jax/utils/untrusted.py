@@ -21,8 +21,8 @@ _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
 
 # The schema of a JSON value is a tuple of allowed types. The schema of an object maps each key to the schema of its
-# value; ANY_KEY matches all other keys.
-Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
+# value; ANY_KEY matches all other keys. The schema of a list is a list of one schema, which all values must match.
+Schema: TypeAlias = tuple[type, ...] | list['Schema'] | Mapping[str, 'Schema']
 ANY_KEY = '*'
 
 
@@ -225,10 +225,13 @@ def matches_schema(value: Any, schema: Schema) -> bool:
     """Returns whether a parsed JSON value matches a schema.
 
     If the schema is a tuple of types, the value must have one of these types. If the schema is a mapping, the value
-    must be an object with all keys of the schema, and the values must match. Other keys are allowed.
+    must be an object with all keys of the schema, and the values must match. Other keys are allowed. If the schema is a
+    list, the value must be a list.
     """
     if isinstance(schema, tuple):
         return type(value) in schema
+    if isinstance(schema, list):
+        return isinstance(value, list) and all(matches_schema(inner, schema[0]) for inner in value)
     if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
         return False
     of_keys = ((inner, schema.get(key, schema.get(ANY_KEY))) for key, inner in value.items())

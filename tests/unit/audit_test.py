@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import subprocess
 
 import pytest
 from helpers import refuses
@@ -37,6 +38,23 @@ def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(recorded))
     assert audit.faults_of(audit.read_all(tmp_path)[path], KNOWN) == faults
+
+
+def test_a_shallow_clone_does_not_make_commits_unknown(tmp_path, capsys):
+    def git(folder, *words):
+        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x', *words], cwd=folder, check=True)
+
+    (tmp_path / 'whole').mkdir()
+    git(tmp_path / 'whole', 'init', '-q')
+    for _ in range(2):
+        git(tmp_path / 'whole', 'commit', '-q', '--allow-empty', '-m', 'x')
+    git(tmp_path, 'clone', '-q', '--depth=1', f'file://{tmp_path}/whole', 'shallow')
+    known = audit.known_commits(tmp_path / 'whole')
+    assert len(known) == 2 and audit.faults_of(origins.of(GOOD), known) == ['unknown commit']
+    assert capsys.readouterr().err == ''
+    known = audit.known_commits(tmp_path / 'shallow')
+    assert known is None and audit.faults_of(origins.of(GOOD), known) == []
+    assert capsys.readouterr().err.count('\n') == 1
 
 
 def test_a_list_of_results_to_repeat_has_their_versions_and_faults(monkeypatch):

@@ -181,15 +181,17 @@ def measure_or_read(
     variant: str,
     num_shown: int,
     source: Mapping[str, Any],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `induced` for a variant after the given number of occurrences. Reuses the results of earlier starts."""
+) -> dict[str, Any]:
+    """Returns `induced` for a variant after the given number of occurrences, with the origin of this measurement.
+
+    The results of earlier starts are reused.
+    """
     if not file.exists():
         print(f'{variant}: {len(task.ids_W)} words from {num_shown} occurrences', file=sys.stderr)
         log_p_W, after_W = induced(model, task, variant_weights(model, task, variant, num_shown))
         file.parent.mkdir(parents=True, exist_ok=True)
         results.write(file, {'log_p_W': log_p_W.tolist(), 'after_W': after_W.tolist(), **source})
-    measured = read_json(file)
-    return np.asarray(measured['log_p_W']), np.asarray(measured['after_W'])
+    return read_json(file)
 
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
@@ -202,13 +204,14 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
     left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out', source)
     valid = task.select(slice(num_words[0]))
     test = task.select(slice(NUM_VALID, NUM_VALID + num_words[1]))
-    used: list[pathlib.Path] = []
+    used: list[dict[str, Any]] = []
 
     def measure_variant(split: str, variant: str) -> dict[str, Any]:
         part, number = {'valid': valid, 'test': test}[split], list(VARIANTS).index(variant)
-        files = {k: folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.json' for k in shown}
-        used.extend(files.values())
-        return {str(k): measure_or_read(file, left_out, part, variant, k, source) for k, file in files.items()}
+        files = {str(k): folder / name / f'{split}_{len(part.ids_W)}_{number}_{k}.json' for k in shown}
+        read = {k: measure_or_read(file, left_out, part, variant, int(k), source) for k, file in files.items()}
+        used.extend(read.values())
+        return {k: (np.asarray(one['log_p_W']), np.asarray(one['after_W'])) for k, one in read.items()}
 
     choice = {variant: measure_variant('valid', variant) for variant in variants}
     chosen = max(choice, key=lambda variant: np.mean([log_p_W.mean() for log_p_W, _ in choice[variant].values()]))
@@ -219,7 +222,7 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
         'row': row,
         'changes': changes,
         'networks': {'full': full_facts, 'left_out': left_out_facts},
-        'measured': of_runs(map(read_json, used)),
+        'measured': of_runs(used),
         'words': {'valid': valid.words, 'test': test.words},
         'later_occurrences': {'valid': len(valid.later_words_B), 'test': len(test.later_words_B)},
         'chosen': chosen,

@@ -99,7 +99,11 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
 
 
 def measure(
-    models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
+    models: Mapping[str, LoadedModel],
+    stimuli: Stimuli,
+    options: Options = Options(),
+    spelling: Spelling | None = None,
+    log_frequency_W: np.ndarray | None = None,
 ) -> dict[str, list[Any]]:
     """Measures the surprisal, entropy and rank of stimuli with one or more models.
 
@@ -108,6 +112,7 @@ def measure(
         stimuli: The words.
         options: The measurement options.
         spelling: The spelling model for out-of-vocabulary words. If None, these words are scored as <rare>.
+        log_frequency_W: The log frequencies of the words. None computes them from the counts of the vocabulary.
 
     Returns:
         The additional columns by name, with one value per word. Missing numbers are NaN.
@@ -122,6 +127,8 @@ def measure(
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
+    if log_frequency_W is not None:
+        columns['log_frequency'] = log_frequency_W.tolist()
     starts = [' '.join(vocabulary.show(context)) for context in contexts]
     columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'

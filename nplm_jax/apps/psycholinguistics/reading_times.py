@@ -75,10 +75,8 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(runs)
     models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
     options = measurement.Options(context=flags.context, spillover=gains.NUM_BEFORE)
-    measured = measurement.measure(models.by_name(), table.stimuli, options)
-    if table.log_frequency_W is not None:
-        for distance, cells_W in enumerate(gains.with_words_before(table.log_frequency_W, table.item_W).T):
-            measured['log_frequency' + f'_prev{distance}' * (distance > 0)] = cells_W.tolist()
+    frequency_W = table.log_frequency_W
+    measured = measurement.measure(models.by_name(), table.stimuli, options, log_frequency_W=frequency_W)
     predictors = make_predictors(table, measured, models.names)
     results = _analyse(table, predictors, measured, flags)
     models.warn_unknown(' '.join(measured['tokens']).split(' '))
@@ -180,8 +178,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
     Args:
         table: The words.
-        measured: The columns from `measurement.measure`. If the table contains log frequencies, they replace the
-            measured ones.
+        measured: The columns from `measurement.measure`.
         models: The names of the models.
 
     Raises:

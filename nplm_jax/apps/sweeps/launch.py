@@ -8,13 +8,16 @@ from absl import flags
 
 from nplm_jax.apps.sweeps import launchers
 from nplm_jax.apps.sweeps import sweep_flags as asked
-from nplm_jax.cli.launch_flags import DISTRIBUTED, MINUTES, PROCESSES
+from nplm_jax.cli.launch_flags import DISTRIBUTED, HEARTBEAT, MINUTES, PROCESSES
 from nplm_jax.utils.errors import BadInput, require
 
 Flag: TypeAlias = flags.FlagHolder[Any]
 
 _EXCLUDED: list[tuple[Flag, tuple[Flag, ...]]] = [
-    (asked.SEARCH, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES)),
+    (
+        asked.SEARCH,
+        (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.VECTORIZE, DISTRIBUTED, PROCESSES, HEARTBEAT, MINUTES),
+    ),
     (MINUTES, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.LAUNCHER)),
     (asked.SWEEP, (asked.GRID, asked.CONFIGS, DISTRIBUTED)),  # a grid may also be given by KEY=VALUE arguments
     (asked.CONFIGS, (asked.GRID, DISTRIBUTED)),
@@ -25,7 +28,8 @@ _EXCLUDED: list[tuple[Flag, tuple[Flag, ...]]] = [
 
 
 def _is_given(flag: Flag) -> bool:
-    return flag.value is not None and flag.value is not False and flag.value != []
+    """Returns whether a flag is given and selects something. The default of --sweep is not given (`nplm sweep`)."""
+    return bool(flag.present) and flag.value is not None and flag.value is not False and flag.value != []
 
 
 def _refuse(flag: Flag, problem: str) -> BadInput:
@@ -41,14 +45,14 @@ class SweepExtension:
 
     @property
     def needs_no_distributed(self) -> tuple[str, ...]:
-        """See `Extension`. --launcher accepts --processes and --heartbeat, and a search accepts --process_id."""
-        return ('processes', 'heartbeat') * bool(asked.LAUNCHER.value) + ('process_id',) * asked.is_search()
+        """See `Extension`. --launcher accepts --processes and --heartbeat, and otherwise a search --process_id."""
+        return ('processes', 'heartbeat') if asked.LAUNCHER.value else ('process_id',) * asked.is_search()
 
     @property
     def suffix(self) -> str:
         """See `Extension`."""
         selections = asked.SEARCH, asked.GRID, asked.SWEEP, asked.CONFIGS
-        return next((f'-{flag.name}' for flag in selections if _is_given(flag)), '')
+        return next((f'-{flag.name}' for flag in selections if flag.value), '')
 
     @property
     def is_asked(self) -> bool:
@@ -73,21 +77,22 @@ class SweepExtension:
         """See `Extension`. Accepts arguments such as model.m=10,30 after --grid, or in `nplm sweep`."""
         if is_taken := asked.is_sweep():
             flags.FLAGS['grid'].value = [*asked.GRID.value, *words]
+            flags.FLAGS['grid'].present += 1
         return is_taken
 
     def check(self) -> None:
         """See `Extension`."""
-        if asked.GRID.value and not flags.FLAGS['sweep'].present:  # `nplm sweep` makes --sweep the default
-            flags.FLAGS['sweep'].value = False
         for flag, others in _EXCLUDED:
             for other in others if _is_given(flag) else ():
                 if _is_given(other):
                     raise _refuse(flag, f'cannot be used with --{other.name}')
         many = asked.is_sweep() or asked.is_search()
+        shared = DISTRIBUTED.value or (PROCESSES.value or 1) > 1
         for flag, is_met, needed in (
             (asked.STORAGE, asked.is_search(), '--search'),
             (asked.VECTORIZE, asked.is_sweep(), '--sweep, --grid or --configs'),
             (asked.SLURM, asked.LAUNCHER.value == 'slurm', '--launcher=slurm'),
+            (HEARTBEAT, shared, '--processes=2 or more'),
             (asked.JOBS, asked.LAUNCHER.value and many, '--launcher and one of --sweep, --grid, --configs or --search'),
         ):
             if _is_given(flag) and not is_met:

@@ -47,10 +47,10 @@ def find_points(launch: Launch) -> Points:
     """Returns the points that the flags select. If the flags select no sweep, the single run is the only point."""
     if asked.CONFIGS.value:
         return Points(sweep_points.config_points(asked.CONFIGS.value.split(';'), launch.overrides), {})
-    if asked.SWEEP.value:
-        return sweep_points.load_points(launch.file.partition(':')[0], launch.config)
     if asked.GRID.value:
         return sweep_points.grid_points(asked.GRID.value, launch.config, launch.overrides.keys())
+    if asked.SWEEP.value:
+        return sweep_points.load_points(launch.file.partition(':')[0], launch.config, launch.overrides.keys())
     return Points([Point(launch.config.name, experiment.load_settings(launch.config), {})], {})
 
 
@@ -67,7 +67,7 @@ def run_search(launch: Launch) -> str:
 
     assert asked.SEARCH.value is not None
     workdir.check_path(launch.folder / 'trial-0000')
-    space = search_space.load(launch.file.partition(':')[0], launch.config)
+    space = search_space.load(launch.file.partition(':')[0], launch.config, launch.overrides.keys())
     url = search_storage.find_url(asked.STORAGE.value, launch.folder)
     words = launch.words(launch.file, launch.overrides)
     searching = search.Search(space, launch.folder, url, asked.SEARCH.value, words, PROCESS_ID.value)

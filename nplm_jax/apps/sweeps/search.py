@@ -17,6 +17,7 @@ from optuna.trial import TrialState
 
 from nplm_jax.apps.sweeps import launchers, search_report, search_space, search_storage
 from nplm_jax.apps.sweeps.search_report import trial_name
+from nplm_jax.apps.sweeps.sweep_points import Point
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.inference.perplexity import nll_to_perplexity
@@ -29,7 +30,7 @@ from nplm_jax.training.train import Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 
 _FINISHED = TrialState.COMPLETE, TrialState.PRUNED
-_DEPENDENT = 'train.', 'optimizer.'  # keys whose allowed values depend on other keys and on the length of the text
+_SHARED = 'corpus.', 'parallel.', run_inputs.TEACHER  # keys about the files and the machine, which all points share
 
 
 class _Lost(BaseException):
@@ -217,12 +218,7 @@ class Search:
             shared = corpus if point.settings.corpus == self.space.settings.corpus else None
             results = _run(point.settings, folder, command, shared, report)
         except (Pruned, NonFiniteError, BadInput) as error:
-            if (
-                isinstance(error, BadInput)
-                and point
-                and error.key not in point.overrides
-                and not error.key.startswith(_DEPENDENT)
-            ):
+            if isinstance(error, BadInput) and point and not _is_of_point(error.key, point):
                 raise  # the error does not depend on the point, so another attempt may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
@@ -237,6 +233,12 @@ class Search:
         keys = [f'--config.{key}={value}' for key, value in point.items()]
         words = [word.removeprefix(f'{os.getcwd()}/') for word in self.words]
         return command_line([python_command(), *words, *keys, *flags])
+
+
+def _is_of_point(key: str, point: Point) -> bool:
+    """Returns whether a point caused an error about a key: the config of the search is valid without the point."""
+    is_own = key in config_lib.to_flat(point.settings) and not key.startswith(_SHARED)
+    return is_own or key in point.overrides
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:

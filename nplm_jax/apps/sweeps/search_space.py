@@ -7,7 +7,7 @@ import inspect
 import json
 import runpy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import optuna
@@ -75,15 +75,17 @@ class Space:
         return {'config': json.loads(json.dumps(recorded, default=str)), 'search': inspect.getsource(self.search)}
 
 
-def load(path: str, config: Config) -> Space:
+def load(path: str, config: Config, typed: Collection[str] = ()) -> Space:
     """Loads the search space of a config file and checks it with one trial.
 
     Args:
         path: A config file with a function `search(trial)`.
         config: The config that the points modify.
+        typed: The keys that flags set.
 
     Raises:
-        BadInput: The file has no search(), its point is invalid, or it suggests no values.
+        BadInput: The file has no search(), its point is invalid, it suggests no values, or the point sets a key that a
+            flag also sets.
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
     function: Any = runpy.run_path(path).get('search')
@@ -91,9 +93,10 @@ def load(path: str, config: Config) -> Space:
     require(inspect.isfunction(function), '--search', ..., missing)
     space = Space(path, function, config)
     with contextlib.suppress(optuna.TrialPruned):
-        space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
+        point = space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
         advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
         require(bool(trial.params), '--search', ..., f'search() of {path} suggests no values; {advice}')
+        sweep_points.refuse_ignored(typed, [point], f'search() of {path}')
     return space
 
 

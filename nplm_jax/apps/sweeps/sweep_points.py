@@ -49,17 +49,18 @@ class Points(NamedTuple):
     impossible: dict[str, str]
 
 
-def load_points(path: str, config: Config) -> Points:
+def load_points(path: str, config: Config, typed: Collection[str] = ()) -> Points:
     """Applies the points that `sweep()` in a config file yields to a config, and checks the resulting points.
 
     Args:
         path: A config file. For each point, its `sweep()` yields a dictionary of flattened keys, such as
             `{'model.h': 50, 'seed': 2}`. The key `name` sets the name of the point.
         config: The config that the points change.
+        typed: The keys that flags set.
 
     Raises:
-        BadInput: The file has no sweep(), a point has an unknown key, two points have the same name, or no point is
-            possible. The error is raised before any run starts.
+        BadInput: The file has no sweep(), a point has an unknown key, two points have the same name, no point is
+            possible, or all points set a key that a flag also sets. The error is raised before any run starts.
     """
     try:
         sweep = runpy.run_path(path).get('sweep')
@@ -69,7 +70,22 @@ def load_points(path: str, config: Config) -> Points:
     advice = 'for all combinations of values, give --grid=model.m=10,30 --grid=model.h=20,60'
     require(sweep is not None, '--sweep', ..., f'{path} does not define sweep(); {advice}')
     require(bool(overrides), '--sweep', ..., f'sweep() of {path} yields no points')
-    return _apply_all(overrides, config, '--sweep', f'a point of {path}')
+    points = _apply_all(overrides, config, '--sweep', f'a point of {path}')
+    refuse_ignored(typed, points.possible, f'sweep() of {path}')
+    return points
+
+
+def refuse_ignored(typed: Collection[str], points: Sequence[Point], source: str) -> None:
+    """Raises BadInput if a flag sets a key that every point also sets, because the value of the flag has no effect.
+
+    Args:
+        typed: The keys that flags set.
+        points: The points.
+        source: The function that sets the keys of the points, for the message.
+    """
+    for key in typed:
+        is_ignored = key != 'name' and all(key in point.overrides for point in points)
+        require(not is_ignored, f'--config.{key}', ..., f'has no effect, because {source} also sets this key')
 
 
 def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Point]:

@@ -209,6 +209,16 @@ def test_a_time_that_is_too_near_is_one_line(capsys):
     assert ended.value.code == 2 and line.startswith('--until')
 
 
+def test_runs_that_have_no_committed_result_are_missing_only_on_request(folder, monkeypatch, capsys):
+    monkeypatch.setattr(
+        points, 'STUDIES', {name: lambda name=name: iter([training(folder, name)]) for name in ('a', 'use')}
+    )
+    monkeypatch.setattr(results, 'study_of', lambda path: path.stem)
+    for words, names in (([], ['a']), (['use'], ['use'])):
+        study.run('', define=runs.define, measure=runs.measure, argv=[*words, '--list', f'--runs={folder}'])
+        assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[2:]] == names
+
+
 def test_an_empty_list_says_that_nothing_is_missing(folder, monkeypatch, capsys):
     run(folder, monkeypatch, [], '--list')
     assert capsys.readouterr().out == 'nothing is missing\n'

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import numbers, refuses
+from helpers import numbers, one_line, refuses
 
 from configs import text as text_config
 from nplm_jax.config import settings as config_lib
@@ -40,6 +40,13 @@ def test_detokenized_text_reads_as_the_corpus_did(quotes, call):
 @pytest.mark.parametrize('prompt', ['“I don’t', '"I don\'t'])
 def test_a_prompts_curly_quotation_marks_are_those_of_the_vocabulary(quotes, call, prompt):
     assert call(quotes, f'--prompt={prompt}', '--greedy', '--words=2') == (['" i don\'t , "'], [])
+
+
+@pytest.mark.parametrize('command', ['generate', 'next'])
+def test_a_text_in_place_of_a_run_is_answered_by_the_flag_for_it(quotes, nplm_command, capsys, command):
+    with pytest.raises(SystemExit, match='^2$'):
+        nplm_command(command, quotes, 'the jury said')
+    assert "--prompt='the jury said'" in one_line(capsys.readouterr().err, 'RUN')
 
 
 def test_a_text_begins_as_a_paragraph(quotes):

@@ -223,6 +223,13 @@ def test_flags_set_keys_of_sections_that_a_config_lacks(tmp_path):
     assert done.returncode == 0 and 'model.h = 7' in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize('flag,row', [('--config.seed=2', 'MLP9'), ('--config.corpus.name=text', "''")])
+def test_a_flag_that_sets_another_corpus_leaves_out_the_row_of_the_paper(flag, row):
+    done = launch('--config=brown:mlp9', flag, '--print_config')
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith('paper.row = '))
+    assert done.returncode == 0 and row in line
+
+
 @pytest.mark.parametrize(
     'argument,near',
     [

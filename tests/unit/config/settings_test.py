@@ -87,6 +87,15 @@ def test_a_new_model_or_layer_keeps_the_keys_that_both_have_with_one_default_and
     assert kept == {**flatten(config), 'seed': 10} and former.items() <= kept.items()
 
 
+def test_another_corpus_has_no_perplexities_from_the_paper():
+    paper = {'paper.row': 'MLP9', 'paper.valid': 280.0}
+    config = config_lib.override(default.get_config(), paper)
+    assert flatten(config_lib.override(config, {'corpus.name': 'brown', 'seed': 2}))['paper.row'] == 'MLP9'
+    made = flatten(config_lib.override(config, {'corpus.name': 'text', 'corpus.path': 'x'}))
+    assert (made['paper.row'], made['paper.valid'], made['corpus.path']) == ('', 0, 'x')
+    assert flatten(config_lib.override(config, {'corpus.name': 'text', **paper}))['paper.valid'] == 280
+
+
 def test_a_tokenizer_and_a_schedule_replace_only_the_keys_of_the_former():
     changes = {'corpus.words': 900, 'corpus.tokens': 'whitespace', 'corpus.lowercase': True}
     changes |= {'optimizer.learning_rate': 0.5, 'optimizer.schedule': 'trapezoid', 'optimizer.cooldown': 0.5}

@@ -84,6 +84,15 @@ def test_a_text_is_joined_as_the_training_text_is(text):
 
 
 @pytest.mark.parametrize('training', [SENTENCE, SENTENCE.replace(' ', '')])
+@pytest.mark.parametrize('text', [text for text in TEXTS if text])
+def test_the_words_of_an_item_are_joined_as_those_of_a_text(text, training):
+    vocabulary, words = count(training), text.split()
+    joined, _ = unspaced_scripts.find_joined(vocabulary, [words])
+    made = ''.join(word if joins else f' {word}' for joins, word in zip(joined, words))
+    assert [made[1:]] == unspaced_scripts.join(vocabulary, [' '.join(words)])
+
+
+@pytest.mark.parametrize('training', [SENTENCE, SENTENCE.replace(' ', '')])
 def test_tokens_of_a_plug_in_may_have_any_letters(training):
     class Letters(WordTokenizer):
         is_lossless = True
@@ -126,6 +135,13 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
 def test_a_text_that_is_cut_otherwise_than_the_training_text_gets_a_warning(vocabulary, text, warning):
     found = unspaced_scripts.describe_text(vocabulary, [text])
     assert found.startswith(f'warning: {warning}') if warning else found == ''
+
+
+@pytest.mark.parametrize(
+    'item,warns', [('นักเรียน คนนี้', True), ('มนุษย์ ทั้งหลาย เกิด มา', False), ('a 猫 and a 狗 ' * 9, False)]
+)
+def test_phrases_that_are_measured_as_words_get_a_warning(item, warns):
+    assert ('each phrase' in unspaced_scripts.describe(count(THAI), [item.split()])) == warns
 
 
 def test_a_text_without_a_known_word_is_refused_with_what_is_allowed():

@@ -245,7 +245,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
         {'perplexity': 'abc'}, {'perplexity': {'a': 1, 'b': 2, 'c': 3}}, {'seconds': None}, {'seconds': '1'},
         {'perplexity': {'train': 1, 'valid': True, 'test': 1}}, {'mixture': [1]}, {'mixture': {'fixed': {}}},
         {'impossible_words': {'test': None}}, {'impossible_words': 3}, {'name': 3},
-        {'sizes': {'test': {'words': None}}},
+        {'sizes': {'test': {'words': None}}}, {'origins': {}}, {'origins': [3]}, {'origins': [{'versions': 3}]},
     ],
 )  # fmt: skip
 def test_results_that_cannot_be_shown_are_none(tmp_path, change):

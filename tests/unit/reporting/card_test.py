@@ -45,6 +45,15 @@ def test_numbers_their_denominators_and_the_licence(tmp_path):
     assert result['metrics'][0] == {'type': 'perplexity', 'value': 252.11, 'name': 'test perplexity per word'}
 
 
+def test_a_resumed_run_has_the_origins_of_all_its_processes(tmp_path):
+    last = {key: RESULTS[key] for key in ('commit', 'versions', 'device')}
+    origins = [{'versions': {}}, {**last, 'commit': 'def', 'versions': {'jax': '0.10.1'}}, last]
+    made = card.make(make_run(tmp_path, brown.get_config('mlp9'), origins=origins))
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in made.splitlines() if line.startswith('|')]
+    assert ['commit', 'not recorded; def; abc'] in rows and ['device', 'not recorded; 1 x cpu'] in rows
+    assert ['versions', 'not recorded; jax 0.10.1; jax 0.10.2'] in rows
+
+
 def test_the_card_of_a_folder_of_transformers(tmp_path):
     made = card.make(make_run(tmp_path, sentences.get_config()), hugging_face=True)
     assert 'AutoModelForCausalLM' in made and '.nplm' not in made

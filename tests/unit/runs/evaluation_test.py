@@ -11,6 +11,9 @@ from helpers import DATA, make_model, numbers
 
 from configs import sentences
 from nplm_jax.config.sections import EvalSettings, PaperRow
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.results import format_results
@@ -105,3 +108,20 @@ def test_the_last_word_of_each_paragraph_is_predicted_where_the_text_is_small(tm
     assert rows[-1][2].startswith(f'milk {np.exp(log_p_V[vocabulary.ids["milk"]]):.3f}, ')
     assert evaluation.predictions_table(MODEL, DATA).count('\n') == 2  # one paragraph without boundaries
     assert evaluation.predictions_table(MODEL, dataclasses.replace(DATA, test=DATA.train)) == ''  # 220 words
+
+
+def test_the_trigram_of_a_text_read_by_lines_predicts_each_line_alone():
+    rng, words = np.random.default_rng(0), ('<rare>', '<p>', *'abcdef')
+    lines = [[*rng.integers(2, 8, rng.integers(0, 6)), 1] for _ in range(150)]
+    tokens_T = np.concatenate([[1], *lines]).astype(np.int32)
+    vocabulary, stops = Vocabulary(words, (1,) * len(words)), (1 + np.cumsum(list(map(len, lines)))).tolist()
+    spans = (Span(start, stop) for start, stop in zip((1, stops[89], stops[119]), (stops[89], stops[119], stops[-1])))
+    trigram, bins = evaluation.fit_trigram(Dataset(*spans, tokens_T, vocabulary, by_lines=True))
+    for start, stop in zip(stops[119:], stops[120:]):
+        alone_T = tokens_T[start - 1 : stop]
+        words_of_line = Span(1, len(alone_T))
+        np.testing.assert_array_equal(trigram.score(tokens_T, Span(start, stop)), trigram.score(alone_T, words_of_line))
+        in_text = bins.of_stream(tokens_T, Span(start, stop))
+        np.testing.assert_array_equal(in_text, bins.of_stream(alone_T, words_of_line))
+    contexts = tokens_T[np.arange(200, 260)[:, None] + np.arange(2)]
+    np.testing.assert_allclose(np.exp(trigram.next_word(contexts)).sum(1), 1, rtol=1e-5)

@@ -69,6 +69,18 @@ def test_a_context_with_and_without_blanks_is_one_context(trained):
     assert columns[0]['starts_after'] == columns[1]['starts_after'] and '␣' not in columns[0]['starts_after'][0]
 
 
+def test_sentences_without_blanks_are_cut_as_in_a_text(trained):
+    if not trained.vocabulary.tokenizer.is_lossless:
+        pytest.skip('the tokens are words')
+    text = '那只猫喜欢一个老师。 这个狗看见一个孩子。'
+    table, _, _ = measurement.cut_items(trained.vocabulary, found(text), measurement.Options())
+    assert (
+        trained.vocabulary.tokenizer.decode(table.tokens_T)
+        == text
+        == unspaced_scripts.join(trained.vocabulary, [text])[0]
+    )
+
+
 def test_tokens_that_cross_words_and_words_that_are_unknown_get_the_recipe(trained):
     text = '那 只 猫 喜 欢 一个 老师 。'  # split within words
     warning = unspaced_scripts.describe(trained.vocabulary, [text.split()])

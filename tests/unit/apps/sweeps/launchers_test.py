@@ -21,6 +21,8 @@ SENTENCES = '--config=configs/sentences.py'
         (('--launcher=cloud',), "--launcher='cloud':"),
         (('--launcher=slurm', '--distributed'), "--launcher='slurm':"),
         (('--launcher=local', '--process_id=1'), '--process_id=1:'),
+        (('--launcher=local', '--heartbeat=20'), '--heartbeat=20: requires --processes'),
+        (('--launcher=local', '--heartbeat=20', '--processes=1'), '--heartbeat=20: requires --processes'),
         (('--launcher=local', '--slurm=time=60'), "--slurm='time=60':"),
         (('--launcher=local', '--jobs=2'), '--jobs=2:'),
         (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60':"),

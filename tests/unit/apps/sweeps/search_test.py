@@ -16,6 +16,7 @@ from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import hide_passwords
 from nplm_jax.runs import run_inputs
 from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.utils.errors import BadInput
 
 sa = pytest.importorskip('sqlalchemy')
 from search_studies import ROW, STUDY, TrialState, optuna, start, trials  # noqa: E402
@@ -55,6 +56,17 @@ def test_a_trial_is_refused_if_its_values_make_another_key_impossible(study):
     done = start(study, 2, '--config.optimizer.warmup=3')
     assert done.returncode == 0 and 'trial-0000: optimizer.warmup=3: ' in done.stderr
     assert [trial.user_attrs.get('state') for trial in trials(study)] == ['refused', None]
+
+
+@pytest.mark.parametrize('key,code', [('model.n', 0), ('output.kind', 0), ('corpus.path', 2), ('parallel.data', 2)])
+def test_a_key_that_the_point_does_not_set_is_its_fault_unless_all_points_share_it(study, monkeypatch, key, code):
+    def refuse(*_):
+        raise BadInput(key, 'must be another', value='x')
+
+    monkeypatch.setattr(search.experiment, 'run', refuse)
+    done = start(study, 1)
+    assert done.returncode == code and done.stderr.count('\n') == 1 and f"{key}='x': " in done.stderr
+    assert [trial.user_attrs.get('state') for trial in trials(study)][:1] == ([None] if code else ['refused'])
 
 
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
@@ -136,6 +148,9 @@ def test_a_search_space_that_is_none_is_one_line_before_anything_starts(study, b
         (['--search=2', '--storage=postgresql://me:secret@localhost:1/x'], "--storage='postgresql+psycopg://me@localhos"),
         (['--search=2', '--launcher=local', '--jobs=2'], '--jobs=2:'),
         (['--search=2', '--jobs=2'], '--jobs=2:'),
+        (['--search=2', '--config.model.h=4'], '--config.model.h:'),
+        (['--search=2', '--launcher=local', '--process_id=1'], '--process_id=1:'),
+        (['--search=2', '--launcher=local', '--heartbeat=20'], '--search=2:'),
     ],
 )  # fmt: skip
 def test_wrong_flags_are_one_line_without_a_password(study, flags, message):

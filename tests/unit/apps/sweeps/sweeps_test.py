@@ -74,6 +74,14 @@ def test_a_sweep_without_valid_points_is_refused(tmp_path, body):
         sweep_points.load_points(str(tmp_path / 'study.py'), sentences.get_config())
 
 
+def test_a_typed_key_that_all_points_set_is_refused(tmp_path):
+    path = tmp_path / 'study.py'
+    path.write_text("def sweep():\n    yield {'seed': 2}\n    yield {'seed': 3, 'model.h': 7}\n")
+    assert len(sweep_points.load_points(str(path), sentences.get_config(), ['model.h', 'name']).possible) == 2
+    with refuses('--config.seed'):
+        sweep_points.load_points(str(path), sentences.get_config(), ['seed'])
+
+
 def test_names_of_points():
     assert run_names.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
     alike = {'train.words': 1, 'eval.words': 2}
