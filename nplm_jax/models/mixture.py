@@ -171,7 +171,7 @@ class CachedScores(LanguageModel):
                 log_p.append(self._model.score(tokens_T, chunk))
                 self._scored(len(chunk))
             self.scores[key] = np.concatenate(log_p)
-        return self.scores[key]
+        return self.scores[key].copy()
 
     def add(self, tokens_T: np.ndarray, span: Span, log_p_T: np.ndarray) -> None:
         """Adds known scores of a span to the cache."""
@@ -194,7 +194,7 @@ class CachedScores(LanguageModel):
         contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
         if contents not in self._scores_of_lines:
             self._scores_of_lines = {contents: self._model.score_lines(lines)}
-        return self._scores_of_lines[contents]
+        return [log_p_T.copy() for log_p_T in self._scores_of_lines[contents]]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. Not cached."""

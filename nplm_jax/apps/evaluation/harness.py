@@ -90,7 +90,7 @@ class NplmLM(LM):
 
     def _generate(self, context: str, options: dict[str, Any], seed: int) -> str:
         until = options.get('until') or []
-        stops = [until] if isinstance(until, str) else list(until)
+        stops = [until] if isinstance(until, str) else list(filter(None, until))  # every text contains ''
         temperature = float(options.get('temperature', 1) or 0) if options.get('do_sample') else 0.0
         kept = options.get('top_k') or None, options.get('top_p')
         choice = generation.Choice(temperature, *kept) if temperature else generation.GREEDY

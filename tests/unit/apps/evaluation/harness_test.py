@@ -53,6 +53,13 @@ def test_a_paragraph_ends_a_generated_line(make):
     assert '<p>' not in whole and '\n' in whole and cut == whole.partition('\n')[0] != ''
 
 
+def test_an_empty_stop_sequence_is_ignored(make):
+    lm = make('counts')
+    whole, other = lm.generate_until(requests(*(('i like', {'until': u, 'max_gen_toks': 9}) for u in ([], ['', '']))))
+    assert other == whole != ''
+    assert lm.generate_until(requests(('i like', {'until': '', 'max_gen_toks': 9}))) == [whole]
+
+
 @pytest.mark.parametrize('run', ['counts', 'network'])
 def test_greedy_continuations_are_told_in_one_pass(make, run, monkeypatch):
     lm = make(run)
