@@ -216,8 +216,7 @@ def check_models(models: Sequence[LanguageModel]) -> None:
     require(len({*sizes}) < 2, 'models', sizes, 'must have the same vocabulary; the list shows the vocabulary sizes')
     known = [(i, model.vocabulary) for i, model in enumerate(models) if model.vocabulary is not None]
     for i, vocabulary in known:
-        difference = vocabulary.difference(known[0][1], f'models[{known[0][0]}]')
-        if difference:
+        if difference := vocabulary.difference(known[0][1], f'models[{known[0][0]}]'):
             raise BadInput(f'models[{i}]', f'{difference}; all models of a mixture must have the same vocabulary')
 
 
