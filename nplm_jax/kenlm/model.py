@@ -107,7 +107,7 @@ class Model:
         )
         require(are_sources, 'path', path, allowed)
         self._names = [os.path.abspath(_find(source)) for source in sources]
-        self._weights = list(weights) if isinstance(weights, Iterable) else weights  # copies of the model need them
+        self._weights = list(weights) if isinstance(weights, Iterator) else weights  # copies of the model need them
         has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
         paths = [b'' if whole else os.fsencode(name) for whole, name in zip(has_no_file, self._names)]
         again = [source if whole else name for source, whole, name in zip(sources, has_no_file, self._names)]
