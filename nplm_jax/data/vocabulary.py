@@ -76,12 +76,13 @@ class Vocabulary:
         (`corpus.lowercase`). Use `tokenize` to prepare a text in the same way as the corpus.
 
         Raises:
-            BadInput: `words` is a single string.
+            BadInput: `words` is a single string, or contains anything but strings, such as bytes or ids.
         """
-        problem = 'must be a sequence of words, not one string; split the string into words first'
-        require(not isinstance(words, (str, bytes)), 'words', words, problem)
-        ids = self.ids
-        return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
+        listed, ids = list(words), self.ids
+        are_words = not isinstance(words, str) and all(issubclass(kind, str) for kind in {*map(type, listed)})
+        problem = 'must be a sequence of words, which are strings; split a string into words first'
+        require(are_words, 'words', words, problem)
+        return np.fromiter((ids.get(w, RARE_ID) for w in listed), np.int32, len(listed))
 
     def tokenize(self, text: str) -> list[str]:
         """Tokenizes a text like the corpus, but without boundary tokens, and adapts its tokens to the vocabulary."""
@@ -93,7 +94,7 @@ class Vocabulary:
         Raises:
             IndexError: An id is outside the vocabulary.
         """
-        return [self.words[i] for i in ids]
+        return [self.words[i if i >= 0 else len(self)] for i in ids]  # a negative index would count from the end
 
 
 def numbered(size: int) -> Vocabulary:

@@ -37,11 +37,12 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
     """
     require(k >= 1, 'k', k, 'must be 1 or more')
     check_ids('ids', ids_B, len(features_VxM))
+    rows_B = np.asarray(ids_B, np.int64)
     features_VxM = np.asarray(features_VxM, np.float64)
     norms_V = np.linalg.norm(features_VxM, axis=1)
     unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
-    cosines_BxV = unit_VxM[np.asarray(ids_B)] @ unit_VxM.T
-    cosines_BxV[np.arange(len(ids_B)), ids_B] = -np.inf
+    cosines_BxV = unit_VxM[rows_B] @ unit_VxM.T
+    cosines_BxV[np.arange(len(rows_B)), rows_B] = -np.inf
     ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
     return ids_BxK, np.take_along_axis(cosines_BxV, ids_BxK, axis=1)
 

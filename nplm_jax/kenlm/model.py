@@ -82,7 +82,7 @@ class Model:
     """A language model with the methods of `kenlm.Model`. Invalid input raises BadInput.
 
     Attributes:
-        path: The absolute path of the model, as bytes; a list of paths for a mixture.
+        path: The absolute path of the model, as bytes; empty if the model has no file; a list of paths for a mixture.
         order: The n-gram order: words are predicted from the `order` - 1 preceding words. None for all preceding words.
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
         has_subwords: Whether these words are the subwords, characters or bytes of a run's tokenizer.
@@ -107,14 +107,15 @@ class Model:
         )
         require(are_sources, 'path', path, allowed)
         self._names = [os.path.abspath(_find(source)) for source in sources]
-        self._weights = weights
-        self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
+        self._weights = list(weights) if isinstance(weights, Iterator) else weights  # copies of the model need them
         has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
+        paths = [b'' if whole else os.fsencode(name) for whole, name in zip(has_no_file, self._names)]
         again = [source if whole else name for source, whole, name in zip(sources, has_no_file, self._names)]
+        self.path: bytes | list[bytes] = paths[0] if is_one else paths
         self._source = again[0] if is_one else again
         loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
         parts = list(map(open_model, self._names, loaded))
-        self._reader, self.vocabulary, _, self._end, self._split, tokenizer = mix(self._names, parts, weights)
+        self._reader, self.vocabulary, _, self._end, self._split, tokenizer = mix(self._names, parts, self._weights)
         self.has_subwords = tokenizer is not None and tokenizer.tokens is not None
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
@@ -146,6 +147,8 @@ class Model:
             The ids, log10 P and n-gram lengths of the words in each sentence. Unknown words have id 0. The sum of
             `log10_p_T` equals the result of `score`. For the perplexity of several sentences, use `scoring.total`.
         """
+        allowed = 'must be a list of sentences; use `score` for one sentence'
+        require(not isinstance(sentences, (str, bytes)), 'sentences', sentences, allowed)
         end, ids_of_words = self._check_end(eos), self._ids.get
         ids: list[int] = []
         stops: list[int] = []

@@ -171,7 +171,7 @@ class CachedScores(LanguageModel):
                 log_p.append(self._model.score(tokens_T, chunk))
                 self._scored(len(chunk))
             self.scores[key] = np.concatenate(log_p)
-        return self.scores[key]
+        return self.scores[key].copy()
 
     def add(self, tokens_T: np.ndarray, span: Span, log_p_T: np.ndarray) -> None:
         """Adds known scores of a span to the cache."""
@@ -194,7 +194,7 @@ class CachedScores(LanguageModel):
         contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
         if contents not in self._scores_of_lines:
             self._scores_of_lines = {contents: self._model.score_lines(lines)}
-        return self._scores_of_lines[contents]
+        return [log_p_T.copy() for log_p_T in self._scores_of_lines[contents]]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. Not cached."""
@@ -216,8 +216,7 @@ def check_models(models: Sequence[LanguageModel]) -> None:
     require(len({*sizes}) < 2, 'models', sizes, 'must have the same vocabulary; the list shows the vocabulary sizes')
     known = [(i, model.vocabulary) for i, model in enumerate(models) if model.vocabulary is not None]
     for i, vocabulary in known:
-        difference = vocabulary.difference(known[0][1], f'models[{known[0][0]}]')
-        if difference:
+        if difference := vocabulary.difference(known[0][1], f'models[{known[0][0]}]'):
             raise BadInput(f'models[{i}]', f'{difference}; all models of a mixture must have the same vocabulary')
 
 

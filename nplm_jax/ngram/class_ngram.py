@@ -81,7 +81,7 @@ class ClassNgram(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the float32 log P(w_t | the n-1 words before it) in nats for each t in `span`."""
-        classes_L, words_T = self._class_history(tokens_T, span), tokens_T[span.start : span.stop]
+        classes_L, words_T = self._class_history(tokens_T, span), np.asarray(tokens_T[span.start : span.stop])
         log_p_T = self.class_ngram.score(classes_L, slice(self.class_ngram.n, None)) + self.log_p_V[words_T]
         contexts_TxN = sliding_window_view(classes_L, self.class_ngram.n)
         unseen = np.flatnonzero(self.is_unseen_V[words_T])

@@ -44,7 +44,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
     file = f'{settings.name}.nplm'
     how = _HUGGING_FACE if hugging_face else _PACKED.format(file=file, word=shlex.quote(file), flags=flags)
     parts = [
-        _metadata(run, numbers),
+        _metadata(run, numbers, 'transformers' if hugging_face else 'nplm-jax'),
         f'# {settings.name}',
         f'A language model of the family `{settings.model.name}` with {results.get("vocabulary", 0):,} '
         f'{_unit(run)}, {"imported" if run.imported else "trained"} by nplm-jax, a JAX implementation of Bengio et al. '
@@ -61,10 +61,10 @@ def make(run: Run, hugging_face: bool = False) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
-def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
+def _metadata(run: Run, numbers: Mapping[str, Any], library: str) -> str:
     """Returns the metadata of a model card as YAML. Writes the values as JSON, which is a subset of YAML."""
     values: dict[str, Any] = {
-        'library_name': 'nplm-jax',
+        'library_name': library,  # the library that loads the files
         'pipeline_tag': 'text-generation',
         'tags': ['language-model', 'jax', run.values['model.family']],
         **({} if run.imported else {'datasets': [run.values['corpus.name']]}),

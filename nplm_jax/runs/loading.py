@@ -68,9 +68,9 @@ def load_allowed(folder: Path, before_validation: bool = False) -> LoadedModel:
         print(f'warning: {folder}: {change.partition("; ")[0]}; the results may differ', file=sys.stderr)
     if settings.is_neural:
         model, _ = load_network(folder, settings, words, before_validation)
-        return LoadedModel(settings, words, model, folder, results, name)
+        return LoadedModel(settings, words, model, folder.absolute(), results, name)
     if (file := folder / storage.MODEL_FILE).exists():
-        return LoadedModel(settings, words, storage.load(file, len(words)), folder, results, name)
+        return LoadedModel(settings, words, storage.load(file, len(words)), folder.absolute(), results, name)
     if source := (results or {}).get('imported'):
         raise BadInput(file, f'is missing; run `nplm import` again on {source}')
     raise BadInput(file, 'is missing; run the training command again')

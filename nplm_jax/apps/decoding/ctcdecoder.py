@@ -30,7 +30,7 @@ import os
 import pathlib
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ClassVar, NamedTuple
 
@@ -95,11 +95,10 @@ class BeamSearchDecoderCTC:
         self.model_container[self._model_key] = language_model
         weakref.finalize(self, self.model_container.pop, self._model_key, None)
 
-    def __copy__(self) -> BeamSearchDecoderCTC:
-        return type(self)(self._alphabet, self._language_model)
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> BeamSearchDecoderCTC:
+        return type(self)(self._alphabet, copy.copy(self._language_model))  # shares the model, but not its weights
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> BeamSearchDecoderCTC:
-        return copy.copy(self)  # shares the model
+    __copy__ = __deepcopy__
 
     @property
     def _language_model(self) -> WordScorer | None:
@@ -214,7 +213,7 @@ class BeamSearchDecoderCTC:
 
     def decode_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[str]:
         """Returns the best text of each utterance. See `decode_beams_batch`."""
-        return self._map(pool, functools.partial(self.decode, **options), logits_list)
+        return self._map(pool, self.decode, logits_list, options)
 
     def decode_beams_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[list[BatchBeam]]:
         """Returns the results of `decode_beams` for each utterance, without language model states.
@@ -225,12 +224,14 @@ class BeamSearchDecoderCTC:
             logits_list: The logits of each utterance.
             **options: Keyword arguments of `decode_beams`.
         """
-        return self._map(pool, functools.partial(self._batch_beams, **options), logits_list)
+        return self._map(pool, self._batch_beams, logits_list, options)
 
     def _batch_beams(self, logits: np.ndarray, **options: Any) -> list[BatchBeam]:
         return [BatchBeam(beam.text, *beam[2:]) for beam in self.decode_beams(logits, **options)]
 
-    def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
+    def _map(self, pool: Any, method: Any, logits_list: Iterable[np.ndarray], options: dict[str, Any]) -> list[Any]:
+        # The first utterance would exhaust an iterator of hotwords.
+        decode = functools.partial(method, **{k: list(x) if isinstance(x, Iterator) else x for k, x in options.items()})
         lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
         if pool is None or starts_anew or (lm is not None and lm.model.uses_jax):
@@ -253,9 +254,8 @@ class BeamSearchDecoderCTC:
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         if unspellable := self._alphabet.unspellable(hotwords.words):
             warnings.warn(f'hotwords={unspellable}: ignored, because the labels cannot spell them', stacklevel=3)
-        log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
         prefixes = SpelledPrefixes(self._alphabet.parsed_labels(), lm or WordCounter(), hotwords, state)
-        return search(log_p_FxN, prefixes, limits)
+        return search(log_probabilities(logits, len(self._alphabet.labels)), prefixes, limits)
 
 
 def build_ctcdecoder(

@@ -26,7 +26,8 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
     if isinstance(path, list):
         raise BadInput('kenlm_model', 'must be a single model, because a mixture cannot be saved', value=path)
     source = pathlib.Path(os.fsdecode(path))
-    require(source.exists(), 'kenlm_model', str(source), 'must be a file or the folder of a run')
+    has_file = lm is None or (bool(path) and source.exists())
+    require(has_file, 'kenlm_model', str(source), 'must be a file or the folder of a run')
     is_inside = lm is not None and source.resolve() in (target.resolve(), *target.resolve().parents)
     allowed = f'its subfolder {LANGUAGE_MODEL} must be outside the folder of the model, {source}'
     require(not is_inside, 'filepath', str(folder), allowed)

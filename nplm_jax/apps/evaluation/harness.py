@@ -25,7 +25,8 @@ from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.runs.command_models import load_models
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.names import did_you_mean
 
 try:
     from lm_eval.api.model import LM
@@ -33,6 +34,7 @@ try:
 except ImportError:
     raise BadInput('lm_eval', 'is not installed; install it with: pip install "nplm-jax[evaluation]"') from None
 
+_OF_ALL_MODELS = ('batch_size', 'max_batch_size', 'device', 'trust_remote_code')
 _MAX_TOKENS = 256  # default maximum length of a generated text
 _BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a newline in a generated text
 
@@ -41,7 +43,7 @@ _BOUNDARY = re.compile(f' ?(?:{"|".join(BOUNDARY_TOKENS)}) ?')  # a newline in a
 class NplmLM(LM):
     """A model of the harness that wraps a trained model or a mixture. Texts are tokenized as in `nplm score`."""
 
-    def __init__(self, run: str, weights: str = '', seed: int = 1, **_ignored: Any) -> None:
+    def __init__(self, run: str, weights: str = '', seed: int = 1, **others: Any) -> None:
         """Loads the models.
 
         Args:
@@ -49,9 +51,15 @@ class NplmLM(LM):
             weights: The mixture weights: numbers separated by `;`, or a file written by `nplm mix`. The default is
                 equal weights.
             seed: The random seed for sampling texts.
-            **_ignored: Arguments that the harness passes to all models, such as `device` and `batch_size`.
+            **others: Arguments that the harness passes to all models, such as `device`. They are ignored.
+
+        Raises:
+            BadInput: An argument is unknown, for example misspelled.
         """
         super().__init__()
+        for name, value in others.items():
+            similar = did_you_mean(name, ('run', 'weights', 'seed'))
+            require(name in _OF_ALL_MODELS, name, value, f'is not an argument of the model nplm{similar}')
         loaded = load_models(str(run).split('+'), str(weights).replace(';', ','))
         self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
         self._start, self._seed = LineStart.of(loaded.vocabulary), seed
@@ -90,7 +98,7 @@ class NplmLM(LM):
 
     def _generate(self, context: str, options: dict[str, Any], seed: int) -> str:
         until = options.get('until') or []
-        stops = [until] if isinstance(until, str) else list(until)
+        stops = [until] if isinstance(until, str) else list(filter(None, until))  # every text contains ''
         temperature = float(options.get('temperature', 1) or 0) if options.get('do_sample') else 0.0
         kept = options.get('top_k') or None, options.get('top_p')
         choice = generation.Choice(temperature, *kept) if temperature else generation.GREEDY

@@ -26,7 +26,7 @@ from nplm_jax.models.network_reading import jit_float32
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.outputs.softmax import Softmax
+from nplm_jax.outputs.softmax import LINEAR, scorer_of
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import loading, workdir
@@ -108,7 +108,7 @@ class Tour:
         is_ngram = not any(isinstance(model, NeuralLanguageModel) for _, model in others)
         require(is_ngram, '--tour', ','.join(families), allowed)
         kind = models.settings[place].output.name
-        scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
+        scores_words = scorer_of(network.network.output) is LINEAR and network.params.keys() <= _SHOWN
         require(scores_words, 'output.kind', kind, 'is not supported by --tour, which requires one score per word')
         folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)

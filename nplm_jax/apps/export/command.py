@@ -5,7 +5,8 @@
 
 Formats:
     arpa         back-off n-gram models, for KenLM and SRILM, with seven digits, <rare> as <unk>, and <p> as <s> and
-                 </s>; KenLM gives each line the same score as `nplm score --end`
+                 </s>; KenLM gives each line the same score as `nplm score --end`. Without <p>, as for subwords,
+                 characters and bytes, the file has no usable <s> and </s>: score its tokens with bos=False, eos=False
     word2vec     word features of a network in text format, or in binary format if FILE ends in .bin
     npz          all arrays, named after the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
     safetensors  the same arrays, with words and config as metadata (pip install safetensors)

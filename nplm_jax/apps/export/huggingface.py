@@ -21,7 +21,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.outputs.softmax import Softmax
+from nplm_jax.outputs.softmax import LINEAR, Softmax, scorer_of
 from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
@@ -49,7 +49,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     """
     family = settings.model.name
     network = model.network if isinstance(model, NeuralLanguageModel) else None
-    if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
+    if network is None or family not in _BODIES or scorer_of(network.output) is not LINEAR:
         outputs = {kind: component_class('output.kind', kind) for kind in KINDS['output.kind'].paths}
         kinds = [kind for kind, output in outputs.items() if issubclass(output, Softmax)]
         allowed = f'{", ".join(_BODIES)} with a softmax over all words (output.kind={", ".join(kinds)})'

@@ -1,5 +1,6 @@
 import collections
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -28,10 +29,24 @@ def test_rare_words_share_one_symbol():
     assert v.decode([0, 2]) == ['<rare>', 'cat']
 
 
-@pytest.mark.parametrize('text', ['the jury', b'the jury'])
-def test_a_string_is_not_read_as_its_letters(text):
+NOT_WORDS = ['the jury', b'the jury', [b'the'], [1, 2], np.array([1, 2]), ['the', None], ['the', math.nan], [['the']]]
+
+
+@pytest.mark.parametrize('words', NOT_WORDS, ids=repr)
+def test_what_is_not_a_sequence_of_strings_is_not_read_as_letters_or_rare_words(words):
     with refuses('words'):
-        vocabulary.build(WORDS).encode(text)
+        vocabulary.build(WORDS).encode(words)
+
+
+def test_strings_in_any_iterable_are_words():
+    for words in (np.array(['the', 'zzz']), ('the', 'zzz'), iter(['the', 'zzz']), np.array(['the', 'zzz'], object)):
+        assert vocabulary.build(WORDS).encode(words).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize('ids', [[-1], np.array([0, -2]), [7]])
+def test_ids_outside_the_vocabulary_are_no_words(ids):
+    with pytest.raises(IndexError):
+        vocabulary.build(WORDS).decode(ids)
 
 
 def test_the_largest_vocabulary_counts_the_rare_symbol():

@@ -281,6 +281,17 @@ def test_a_model_has_its_path_and_can_be_pickled(weather, tmp_path):
     assert isinstance(kenlm.LanguageModel(weather.path), kenlm.Model)
 
 
+def test_one_sentence_is_not_read_as_sentences_of_one_letter(weather):
+    for text in ('rain and wind', b'rain and wind'):
+        with refuses('sentences'):
+            next(weather.score_lines(text))
+
+
+def test_a_mixture_with_weights_from_an_iterator_can_be_copied(weather):
+    mixed = kenlm.Model([weather.path, weather.path], iter([0.25, 0.75]))
+    assert copy.copy(mixed).score('rain and wind') == mixed.score('rain and wind')
+
+
 def test_states_are_compared_by_the_words_that_matter(weather):
     one, other = after(weather, ['rain', 'and', 'wind']), after(weather, ['hail', 'rain', 'and', 'wind'])
     assert one == other and hash(one) == hash(other) and not one != other and one is not other

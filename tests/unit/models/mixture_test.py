@@ -256,8 +256,18 @@ def test_scores_that_are_added_are_not_computed():
     model, stream = FirstWords(), np.array([1, 7, 8])
     cached = mixture.CachedScores(model)
     cached.add(stream, Span(1, 3), known := np.array([-1, -2], np.float32))
-    assert cached.score(stream.copy(), Span(1, 3)) is known and not model.calls
-    assert mixture.CachedScores(model, cached.scores).score(stream, Span(1, 3)) is known
+    for again in (cached, mixture.CachedScores(model, cached.scores)):
+        np.testing.assert_array_equal(again.score(stream.copy(), Span(1, 3)), known)
+    assert not model.calls
+
+
+def test_a_change_of_returned_scores_does_not_change_those_that_are_kept():
+    cached, stream = mixture.CachedScores(FirstWords()), np.array([1, 7, 8])
+    for score in (lambda: cached.score(stream, Span(1, 3)), lambda: cached.score_lines([stream])[0]):
+        first = score()
+        expected = first.tolist()
+        first += 5
+        assert score().tolist() == expected
 
 
 def test_a_mixture_of_nothing_is_refused():

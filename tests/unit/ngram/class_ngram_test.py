@@ -134,3 +134,10 @@ def test_only_the_words_before_a_span_on_which_it_depends_are_read():
     changed_T, span = np.append(np.full(300, V), tokens_T[300:]), Span(310, 330)  # an invalid id
     np.testing.assert_array_equal(model.score(changed_T, span), model.score(tokens_T, span))
     np.testing.assert_array_equal(model.matched_lengths(changed_T, span), model.matched_lengths(tokens_T, span))
+
+
+def test_ids_in_any_sequence_have_the_same_scores():
+    tokens_T = planted()
+    model = class_ngram.ClassNgram.fit(tokens_T, TRAIN, 3, class_ngram.exchange(tokens_T, TRAIN, 3, V))
+    for kind in (tuple, list):
+        np.testing.assert_array_equal(model.score(kind(tokens_T.tolist())), model.score(tokens_T))

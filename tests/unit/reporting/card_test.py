@@ -57,6 +57,7 @@ def test_a_resumed_run_has_the_origins_of_all_its_processes(tmp_path):
 def test_the_card_of_a_folder_of_transformers(tmp_path):
     made = card.make(make_run(tmp_path, sentences.get_config()), hugging_face=True)
     assert 'AutoModelForCausalLM' in made and '.nplm' not in made
+    assert metadata(made)['library_name'] == 'transformers'  # which Hugging Face shows as the library to load it with
 
 
 def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):

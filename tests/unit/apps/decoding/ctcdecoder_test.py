@@ -326,6 +326,23 @@ def test_a_pool_decodes_with_weights_that_were_changed_after_the_fork(arpa, monk
     assert decoder.decode_batch(Forked(), [LOGITS]) == ['bunny bunny']
 
 
+def test_a_copy_has_weights_of_its_own(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    for copied in (copy.copy(decoder), copy.deepcopy(decoder)):
+        copied.reset_params(alpha=0.0)
+        assert (copied.decode(LOGITS), decoder.decode(LOGITS)) == ('bunny bunny', 'bugs bunny')
+
+
+def test_every_utterance_of_a_batch_has_hotwords_from_an_iterator(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    expected = decoder.decode(LOGITS, hotwords=['bunny'], hotword_weight=20)
+    assert expected != decoder.decode(LOGITS)
+    for pool in (None, Pool()):
+        assert decoder.decode_batch(pool, [LOGITS] * 2, hotwords=iter(['bunny']), hotword_weight=20) == [expected] * 2
+    batch = decoder.decode_beams_batch(None, [LOGITS] * 2, hotwords=iter(['bunny']), hotword_weight=20)
+    assert [beams[0].text for beams in batch] == [expected] * 2
+
+
 def test_weights_are_changed_as_transformers_changes_them(arpa):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     decoder.reset_params(alpha=0.0, beta=None)
@@ -434,9 +451,11 @@ def test_a_decoder_does_not_replace_its_model(folders, tmp_path):
     assert (tmp_path / 'language_model' / 'config.json').exists()
 
 
-def test_a_model_without_a_file_replaces_no_saved_decoder(folders, arpa, tmp_path):
+def test_a_model_without_a_file_replaces_no_saved_decoder(folders, arpa, tmp_path, monkeypatch):
     build_ctcdecoder(LABELS, [arpa('bugs')]).save_to_dir(tmp_path)
     model = dataclasses.replace(nplm_jax.load(folders / 'counts'), folder=None)
+    shutil.copytree(folders / 'network', tmp_path / 'cwd' / model.settings.name)  # another model with this name
+    monkeypatch.chdir(tmp_path / 'cwd')
     with refuses('kenlm_model'):
         build_ctcdecoder(['', ' ', *'ilkedog'], model).save_to_dir(tmp_path)
     assert BeamSearchDecoderCTC.load_from_dir(tmp_path).decode(LOGITS) == 'bugs bunny'

@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from helpers import refuses
 from language_runs import make_runs
 
 from nplm_jax.inference.generation import GREEDY, Choice
@@ -51,6 +52,20 @@ def test_a_paragraph_ends_a_generated_line(make):
     lm = make('counts')
     whole, cut = lm.generate_until(requests(*(('i like', {'until': u, 'max_gen_toks': 24}) for u in ([], ['\n']))))
     assert '<p>' not in whole and '\n' in whole and cut == whole.partition('\n')[0] != ''
+
+
+def test_a_misspelled_argument_is_not_ignored(make):
+    make('counts', batch_size=1, max_batch_size=None, device='cpu')
+    with refuses('weight') as error:
+        make('counts', weight='0.3;0.7')
+    assert 'did you mean weights?' in error.value.problem
+
+
+def test_an_empty_stop_sequence_is_ignored(make):
+    lm = make('counts')
+    whole, other = lm.generate_until(requests(*(('i like', {'until': u, 'max_gen_toks': 9}) for u in ([], ['', '']))))
+    assert other == whole != ''
+    assert lm.generate_until(requests(('i like', {'until': '', 'max_gen_toks': 9}))) == [whole]
 
 
 @pytest.mark.parametrize('run', ['counts', 'network'])

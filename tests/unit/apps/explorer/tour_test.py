@@ -11,6 +11,8 @@ from configs import sentences
 from nplm_jax.apps.explorer import tour
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import RARE
+from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
@@ -112,6 +114,12 @@ def test_an_output_layer_whose_rows_are_not_words_is_refused(tmp_path):
     with pytest.raises(BadInput) as caught:
         tour.Tour.load([str(tmp_path / 'run')])
     assert (caught.value.key, caught.value.value) == ('output.kind', 'tree')
+
+
+def test_an_output_layer_with_scores_of_its_own_is_refused(folders, monkeypatch):
+    monkeypatch.setattr(FullSoftmax, 'log_probabilities', lambda *args: Softmax.log_probabilities(*args) / 2)
+    with refuses('output.kind'):
+        tour.Tour.load([str(folders / 'network')])
 
 
 def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, tmp_path):

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from helpers import SENSES, make_model, refuses, small_settings
+from value_projection import OffsetSoftmax
 
 from nplm_jax.apps.export import huggingface
 from nplm_jax.data import vocabulary
@@ -283,6 +284,14 @@ def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):
     with refuses('--to') as error:
         huggingface.write_folder(model, words, small_settings(changes), tmp_path / 'folder')
     assert all(name in error.value.problem for name in has)
+    assert not (tmp_path / 'folder').exists()
+
+
+def test_a_softmax_of_other_scores_is_refused_even_if_it_is_a_subclass(tmp_path):
+    network = dataclasses.replace(make_model(V, {}).network, output=OffsetSoftmax())
+    model = NeuralLanguageModel(network, network.init(jax.random.key(0)))
+    with refuses('--to'):
+        huggingface.write_folder(model, vocabulary.numbered(V), small_settings({}), tmp_path / 'folder')
     assert not (tmp_path / 'folder').exists()
 
 
