@@ -61,10 +61,7 @@ def measure(
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with progress_bar(total, 'evaluating', ' words', delay=0, log=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
-        for (
-            name,
-            num_sampled,
-        ) in num_words.items():  # small splits first, to obtain an early estimate of the remaining time
+        for name, num_sampled in num_words.items():  # small splits first, for an early estimate of the remaining time
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}
