@@ -20,7 +20,7 @@ from nplm_jax.utils.names import require_one_of
 MAPS = ('pca', 'tsne')
 
 
-def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int] | np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Finds the k words whose features have the highest cosine similarity to those of each query word.
 
     Args:
@@ -33,14 +33,16 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
         first, and their cosine similarities, float64.
 
     Raises:
-        BadInput: An id is not between 0 and V - 1, or `k` is less than 1.
+        BadInput: `ids_B` is not a sequence, an id is not between 0 and V - 1, or `k` is less than 1.
     """
     require(k >= 1, 'k', k, 'must be 1 or more')
+    require(np.ndim(ids_B) == 1, 'ids', ids_B, 'must be a sequence of word ids')
     check_ids('ids', ids_B, len(features_VxM))
+    ids_B = np.asarray(ids_B, np.int64)  # an empty sequence would have a floating-point dtype
     features_VxM = np.asarray(features_VxM, np.float64)
     norms_V = np.linalg.norm(features_VxM, axis=1)
     unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
-    cosines_BxV = unit_VxM[np.asarray(ids_B)] @ unit_VxM.T
+    cosines_BxV = unit_VxM[ids_B] @ unit_VxM.T
     cosines_BxV[np.arange(len(ids_B)), ids_B] = -np.inf
     ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
     return ids_BxK, np.take_along_axis(cosines_BxV, ids_BxK, axis=1)
