@@ -20,7 +20,7 @@ from nplm_jax.utils.names import require_one_of
 MAPS = ('pca', 'tsne')
 
 
-def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
+def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int] | np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Finds the k words whose features have the highest cosine similarity to those of each query word.
 
     Args:
@@ -33,9 +33,10 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
         first, and their cosine similarities, float64.
 
     Raises:
-        BadInput: An id is not between 0 and V - 1, or `k` is less than 1.
+        BadInput: `ids_B` is not a sequence, an id is not between 0 and V - 1, or `k` is less than 1.
     """
     require(k >= 1, 'k', k, 'must be 1 or more')
+    require(np.ndim(ids_B) == 1, 'ids', ids_B, 'must be a sequence of word ids')
     check_ids('ids', ids_B, len(features_VxM))
     rows_B = np.asarray(ids_B, np.int64)
     features_VxM = np.asarray(features_VxM, np.float64)

@@ -49,8 +49,8 @@ class Choice:
         ok = math.isfinite(self.temperature) and self.temperature >= 1e-6
         allowed = 'must be finite and at least 1e-6; to generate the most likely word, use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
-        ok = self.top_k is None or self.top_k >= 1
-        require(ok, 'top_k', self.top_k, 'must be 1 or more; omit top_k to sample from all words')
+        ok = self.top_k is None or (isinstance(self.top_k, (int, np.integer)) and self.top_k >= 1)
+        require(ok, 'top_k', self.top_k, 'must be an integer of at least 1; omit top_k to sample from all words')
         ok = self.top_p is None or 0 < self.top_p <= 1
         require(ok, 'top_p', self.top_p, 'must be greater than 0 and at most 1; omit top_p to sample from all words')
 

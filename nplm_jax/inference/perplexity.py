@@ -33,11 +33,12 @@ def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: S
         The perplexity, or infinity if a word has probability zero.
 
     Raises:
-        BadInput: The span is empty or extends beyond the stream.
+        BadInput: The span is not a Span, is empty, or extends beyond the stream.
         NonFiniteError: A log-probability is NaN.
     """
     span = Span(0, len(tokens_T)) if span is None else span
-    require(len(span) > 0, 'tokens', len(span), 'must contain at least one word to predict')
+    is_valid = isinstance(span, Span) and span.start < span.stop
+    require(is_valid, 'span', span, 'must be a Span with at least one word to predict')
     return evaluate(model_of(model), tokens_T, span).perplexity
 
 

@@ -43,6 +43,7 @@ class Residual(StreamBody):
         'twice as many; each sum is divided by the square root of its number of words',
     )
     expansion: Count = key(2, 'inner width of each residual layer, as a multiple of model.h')
+    least_units = 2
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a network with a window of one word and no sums."""

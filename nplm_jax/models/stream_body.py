@@ -4,7 +4,7 @@ Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
 
 import dataclasses
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,8 @@ class StreamBody(Body):
             Sums, states and the features for the output layer are always float32.
         bptt_length: The number of words per stream in an update. Backpropagation through time is truncated to this
             length.
+        least_units: The smallest allowed value of `h`. It is 2 for bodies with layer normalization, which maps a single
+            unit to 0 in every context.
     """
 
     m: Count = key(100, 'number of features per word')
@@ -51,10 +53,12 @@ class StreamBody(Body):
         16, 'number of words per stream and update; train.batch_size / bptt_length streams are read in parallel'
     )
     lookback = 0  # type: ignore[assignment]
+    least_units: ClassVar[int] = 1
 
     def check(self) -> None:
-        """See `Component.check`. Also rejects a body without hidden units."""
-        require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={self.name}')
+        """See `Component.check`. Also rejects a body with too few units."""
+        allowed = f'must be {self.least_units} or more for model.family={self.name}'
+        require(self.h >= self.least_units, 'model.h', self.h, allowed)
 
     @property
     def layout(self) -> Layout:

@@ -41,6 +41,7 @@ class Transformer(StreamBody):
         64, 'number of previous words that each word attends to in each layer'
     )
     expansion: Count = key(4, 'inner width of the feed-forward layers, as a multiple of model.h')
+    least_units = 2
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a number of heads that does not divide the number of units."""

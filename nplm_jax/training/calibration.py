@@ -45,10 +45,8 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
     probabilities_TxG = np.concatenate([model.group_probabilities(data.tokens_T, span, groups_V) for span in spans])
     words_T = np.concatenate([np.asarray(data.tokens_T[span.start : span.stop]) for span in spans])
     d_G = fit_offsets(probabilities_TxG, groups_V[words_T])
-    d_V, b_V = (
-        multihost.broadcast_from_primary(d_G.astype(np.float32)[groups_V]),
-        jnp.asarray(model.placed_params[BIAS]),
-    )
+    d_V = multihost.broadcast_from_primary(d_G.astype(np.float32)[groups_V])
+    b_V = jnp.asarray(model.placed_params[BIAS])
     d_V = np.pad(d_V, (0, len(b_V) - len(d_V)))  # b may be padded for a mesh
     return model.placed_params | {BIAS: jax.device_put(b_V + d_V, b_V.sharding)}
 

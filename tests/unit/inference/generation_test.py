@@ -58,6 +58,13 @@ def test_of_equally_likely_words_top_k_takes_the_more_frequent_and_nucleus_all()
     assert set(drawn(p_V, 100, Choice(top_k=3, top_p=0.3))) == {1, 2, 3}
 
 
+@pytest.mark.parametrize('top_k', [0, 2.0, '2'])
+def test_a_number_of_most_likely_words_must_be_a_positive_integer(top_k):
+    with refuses('top_k'):
+        Choice(top_k=top_k)
+    assert Choice(top_k=np.int64(2)) == Choice(top_k=2)
+
+
 def test_the_same_seed_writes_the_same_whatever_the_number_of_samples(network):
     for model in (network, Wrapped(network)):
         few = generation.sample(model, START, 6, 10)

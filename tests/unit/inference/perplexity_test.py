@@ -46,8 +46,8 @@ def test_the_perplexity_of_a_model_is_that_of_the_words_of_the_span_or_of_all():
 
 
 def test_no_word_has_no_perplexity():
-    for tokens_T, span in ((TOKENS[:0], None), (TOKENS, Span(5, 5))):
-        with refuses('tokens'):
+    for tokens_T, span in ((TOKENS[:0], None), (TOKENS, Span(5, 5)), (TOKENS, Span(5, 3)), (TOKENS, slice(0, 5))):
+        with refuses('span'):
             perplexity.perplexity(Constant(), tokens_T, span)
 
 

@@ -43,6 +43,11 @@ LOSS = jax.jit(loss, static_argnums=0)
     [
         ({'model.slowness_penalty': 1.0, 'model.bptt_length': 1}, 'model.bptt_length'),
         ({'model.family': 'residual', 'model.n': 2, 'model.averages': 0}, 'model.averages'),
+        ({'model.h': 0}, 'model.h'),
+        # Layer normalization maps a single unit to 0, so the predictions would not depend on the context.
+        ({'model.family': 'residual', 'model.h': 1}, 'model.h'),
+        ({'model.family': 'transformer', 'model.h': 1, 'model.heads': 1}, 'model.h'),
+        ({'model.family': 'transformer_n', 'model.h': 1, 'model.heads': 1}, 'model.h'),
     ],
 )
 def test_what_a_body_cannot_have_is_one_line(changes, message):

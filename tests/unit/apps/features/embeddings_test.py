@@ -38,7 +38,9 @@ def test_neighbours_by_hand():
     assert ids.tolist() == [[1, 2], [2, 4]]
     np.testing.assert_allclose(cosines, [[10 / 101**0.5, 0], [0, 0]], atol=1e-12)
     assert embeddings.neighbours(points, [2], 99)[0].shape == (1, 4)
-    assert embeddings.neighbours(points, [], 2)[0].shape == (0, 2)
+    assert [x.shape for x in embeddings.neighbours(points, [], 2)] == [(0, 2), (0, 2)]
+    with refuses('ids'):
+        embeddings.neighbours(points, 2, 2)
     with refuses('k'):
         embeddings.neighbours(points, [2], 0)
     for word in (-1, 5):
