@@ -62,7 +62,9 @@ def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
     """Replaces the automatic values listed in `AUTO` with concrete values for a platform."""
     now, platform = config.to_flat(settings), platform or nn.default_platform()
     keys = [key for key, automatic in AUTO.items() if now.get(key, ...) == automatic]
-    values = {key: precision_choice.native_precision(platform) for key in keys if key != 'output.block_size'}
+    values: dict[str, Any] = {
+        key: precision_choice.native_precision(platform) for key in keys if key != 'output.block_size'
+    }
     if 'output.block_size' in keys:
         values['output.block_size'] = default_block_size(platform, (now | values)['output.precision'])
     return config.replace(settings, values)

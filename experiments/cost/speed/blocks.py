@@ -50,12 +50,12 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     for row in flags.rows:
         make_config, V = problem.ROWS[row]
         problems = {
-            size: problem.make_problem(make_config(), V, flags.batch, flags.steps, flags.rounds + 1, size)
+            str(size): problem.make_problem(make_config(), V, flags.batch, flags.steps, flags.rounds + 1, size)
             for size in SIZES
         }
         turns = {size: contestants.find('ours')(shared, precision) for size, shared in problems.items()}
         seconds = problem.alternate(turns, flags.rounds)
-        rows[row] = {str(size): [flags.steps * flags.batch / s for s in seconds[size]] for size in SIZES}
+        rows[row] = {size: [flags.steps * flags.batch / s for s in seconds[size]] for size in turns}
         yield measured
 
 
