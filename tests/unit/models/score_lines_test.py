@@ -66,10 +66,13 @@ def test_a_batch_of_long_lines_is_read_in_blocks(monkeypatch):
     assert read == [(neural.MIN_LINES, neural.LENGTH_MULTIPLE)] * 3
 
 
-def test_cached_scores_of_lines_are_the_models():
+def test_cached_scores_of_lines_are_the_models(monkeypatch):
     model, lines = make_model(V), [np.array([1, 2], np.int32), np.array([3], np.int32)]
     cached = mixture.CachedScores(model)
     for part in (lines, lines[1:]):
-        first = cached.score_lines(part)
-        assert cached.score_lines([line.copy() for line in part]) is first
-        np.testing.assert_array_equal(np.concatenate(first), np.concatenate(model.score_lines(part)))
+        expected = np.concatenate(model.score_lines(part))
+        np.testing.assert_array_equal(np.concatenate(cached.score_lines(part)), expected)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(model), 'score_lines', None)  # the lines are not scored again
+            again = cached.score_lines([line.copy() for line in part])
+        np.testing.assert_array_equal(np.concatenate(again), expected)
