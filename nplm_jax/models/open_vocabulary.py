@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.stream import RARE_ID, Span
+from nplm_jax.data.stream import UNKNOWN, Span
 from nplm_jax.data.tokenizers.tokenizer import count_characters
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
@@ -26,7 +26,8 @@ class WordScores(NamedTuple):
 
     Attributes:
         log_p_T: log P for each word, float64, nats.
-        spelled_T: Whether each word is outside the vocabulary and is therefore scored by its spelling.
+        spelled_T: Whether each word is outside the vocabulary and is therefore scored by its spelling. The symbols with
+            which a text replaces unknown words, such as <unk>, are not spelled.
         num_characters: The number of characters in the text; see `count_characters`.
     """
 
@@ -66,7 +67,7 @@ class OpenVocabulary:
         ids_T = self.vocabulary.encode(words_T)
         words = words_T[span.start : span.stop]
         log_p_T = self.model.score(ids_T, span) + self.log_spellings(words)
-        return WordScores(log_p_T, ids_T[span.start : span.stop] == RARE_ID, count_characters(words))
+        return WordScores(log_p_T, self._is_spelled(words), count_characters(words))
 
     def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
         """Returns the float64 log P(spelling | <rare>) of each out-of-vocabulary word in nats, and 0 for other words.
@@ -75,9 +76,13 @@ class OpenVocabulary:
             BadInput: An out-of-vocabulary word is empty, or contains whitespace or an unpaired surrogate.
         """
         log_p_T = np.zeros(len(words_T))
-        spelled_S = np.flatnonzero(self.vocabulary.encode(words_T) == RARE_ID).tolist()
+        spelled_S = np.flatnonzero(self._is_spelled(words_T)).tolist()
         log_p_T[spelled_S] = self.spelling.log_probabilities([words_T[t] for t in spelled_S])
         return log_p_T
+
+    def _is_spelled(self, words_T: Sequence[str]) -> np.ndarray:
+        """Returns whether each word is spelled; see `WordScores`."""
+        return np.array([word not in self.vocabulary.ids and word not in UNKNOWN for word in words_T], bool)
 
 
 def bits_per_character(log_p: float, num_characters: int) -> float:

@@ -76,7 +76,8 @@ def root_mean_square_gradients(
 ) -> Params:
     """Returns the root mean square of each parameter's gradient over segments of training words.
 
-    Gradients are measured on stretches of SEGMENTS adjacent segments, which are evenly spaced in `span`.
+    Gradients are measured on stretches of SEGMENTS adjacent segments, or fewer if `span` is shorter. The stretches are
+    evenly spaced in `span`.
 
     Args:
         model: The network.
@@ -85,14 +86,16 @@ def root_mean_square_gradients(
         segment: The number of words per segment.
         num_segments: The number of segments, rounded up to whole stretches.
     """
-    stretch = SEGMENTS * segment
-    num_stretches = min(-(-num_segments // SEGMENTS), max(1, len(span) // stretch))
+    segment = min(segment, len(span))
+    size = min(SEGMENTS, len(span) // segment)
+    stretch = size * segment
+    num_stretches = min(-(-num_segments // size), len(span) // stretch)
     sums = jax.tree.map(jnp.zeros_like, model.params)
     for i in range(num_stretches):
         first = span.start + i * (len(span) - stretch) // num_stretches
         blocks = stream_blocks(model.network, tokens_T, Span(first, first + stretch), segment)
         sums = _add_squared_gradients(model.network, model.params, sums, *blocks)
-    return jax.tree.map(lambda total: np.sqrt(total / (num_stretches * SEGMENTS)), sums)
+    return jax.tree.map(lambda total: np.sqrt(total / (num_stretches * size)), sums)
 
 
 def _segment_loss(

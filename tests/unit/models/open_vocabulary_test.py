@@ -10,7 +10,7 @@ from helpers import make_model, refuses
 from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
 from nplm_jax.data.corpora import Corpus
-from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.stream import RARE, UNKNOWN, Span
 from nplm_jax.data.vocabulary import Vocabulary, build
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models import mixture
@@ -174,6 +174,13 @@ def test_known_words_keep_their_probability_and_others_have_that_of_rare_times_t
     np.testing.assert_allclose(scored.log_p_T[~known], expected, rtol=1e-12)
     part = OpenVocabulary(model, KNOWN, spelling).score(TEXT, Span(3, 9))
     np.testing.assert_allclose(part.log_p_T, scored.log_p_T[3:9], rtol=1e-6)
+
+
+def test_the_unknown_words_of_a_text_are_not_spelled():
+    opened, words = OpenVocabulary(trigram(), KNOWN, Spelling(BIGRAM, CHARACTERS, KNOWN)), ['the', *UNKNOWN, 'zz']
+    assert opened.score(words).spelled_T.tolist() == [False] * 4 + [True]
+    log_p_T = opened.log_spellings(words)
+    assert log_p_T[:4].tolist() == [0, 0, 0, 0] and log_p_T[4] < 0
 
 
 @pytest.mark.parametrize('name', MODELS)

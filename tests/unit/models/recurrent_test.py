@@ -48,6 +48,8 @@ LOSS = jax.jit(loss, static_argnums=0)
         ({'model.family': 'residual', 'model.h': 1}, 'model.h'),
         ({'model.family': 'transformer', 'model.h': 1, 'model.heads': 1}, 'model.h'),
         ({'model.family': 'transformer_n', 'model.h': 1, 'model.heads': 1}, 'model.h'),
+        # A head with a single unit cannot be rotated, so the predictions would not depend on the order of the words.
+        ({'model.family': 'transformer', 'model.h': 4, 'model.heads': 4}, 'model.heads'),
     ],
 )
 def test_what_a_body_cannot_have_is_one_line(changes, message):

@@ -87,6 +87,14 @@ def test_the_mean_squares_of_gradients():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
 
 
+def test_the_gradients_of_a_short_training_text_do_not_depend_on_the_words_after_it():
+    model, changed = network_model('window'), np.append(WORDS[:37], (WORDS[37:] + 1) % V)
+    found = [
+        dynamic_evaluation.root_mean_square_gradients(model, words, Span(0, 37), 5, 32) for words in (WORDS, changed)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
 def test_the_ngram_cache_scores_slices_and_is_read_word_by_word():
     cache, words = NgramCache(V, 2, 50, 1.0), WORDS[:9]
     log_p_T = cache.score(words)
