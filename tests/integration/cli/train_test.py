@@ -1,7 +1,6 @@
 """Tests that `nplm train` and `nplm_jax.train` give the same results as launch.py from any folder."""
 
 import json
-import pathlib
 import re
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def test_train_returns_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     changes = {'train.epochs': 2, 'train.evaluate_every': 0}
     run = nplm_jax.train('sentences', changes=changes)
-    assert run.folder == pathlib.Path('runs/sentences__epochs_2__evaluate_every_0')
+    assert run.folder == tmp_path / 'runs' / 'sentences__epochs_2__evaluate_every_0'
     assert run.results['epochs'] == 2 and run.settings.train.epochs == 2
     again = nplm_jax.train('sentences', run.folder, changes)  # the run is finished
     assert (again.folder, again.settings, again.results) == (run.folder, run.settings, run.results)
