@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from configs import presets
-from experiments.beyond.tokens import study, texts
+from experiments.beyond.tokens import reading, study, texts
 from experiments.beyond.tokens.study import Run
+from experiments.use.reading_times.natural_stories import Stories
 from nplm_jax.data import corpora
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.training_from_settings import prepare_run
@@ -68,6 +69,15 @@ def test_the_learning_rate_ends_with_the_last_update_in_the_middle_of_a_pass(sma
     assert 0 < rates[2] < 0.01 * rates[0]
 
 
+@pytest.mark.filterwarnings('ignore:the text is too short')
+def test_the_words_of_the_stories_are_split_as_the_texts_are(small):
+    run, word_W = Run('one_minute', 'brown', study.WORDS, 1), np.arange(1, 4)
+    study.train(run, small, 40)
+    stories = Stories(["Cat's", 'dogs,', 'wolf.'], np.ones(3, int), word_W, *[np.zeros(3)] * 3)
+    found = reading.read_texts(stories, 'brown', small / 'runs' / run.name)
+    assert found.tokens == ['cat', "'s", 'dogs', ',', 'wolf', '.'] and found.words_T.tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_a_text_has_all_words_and_paragraphs():
     words = '<text> <p> a dog <p> the <rare> . <text> <p> end'.split()
     assert texts.to_text(words) == 'a dog\n\nthe <unk> .\n\nend\n'
@@ -83,7 +93,7 @@ def test_the_words_of_a_written_text_are_those_of_the_corpus(small):
 
 def test_a_start_makes_the_runs_seed_by_seed_and_each_once():
     runs = study.all_runs()
-    assert len(set(runs)) == len(runs) == 2 * 2 * 6 * 3 == len({run.name for run in runs})
+    assert len(set(runs)) == len(runs) == 2 * 6 * 2 == len({run.name for run in runs})
     first = runs[: len(study.SYSTEMS)]
     assert [run.system for run in first] == list(study.SYSTEMS)
     assert all(run.updates % study.CHUNK == 0 for run in runs)
