@@ -204,7 +204,7 @@ class PaddedReader(NgramReader):
     @functools.cached_property
     def begin(self) -> Context:
         """The context at the beginning of a sentence."""
-        context = functools.reduce(self.after, self._begin.tolist(), self.null)
+        context = super().begin
         context.word = len(self._begin) - self.order + 1
         return context
 

@@ -45,9 +45,9 @@ class Transformer(StreamBody):
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a number of heads that does not divide the number of units."""
-        is_possible = self.h % self.heads == 0 and (self.heads < self.h or self.h < 2)  # a single unit has no rotation
-        require(is_possible, 'model.heads', self.heads, f'must be a divisor of model.h={self.h} and less than model.h')
         super().check()
+        is_possible = self.h % self.heads == 0 and self.heads < self.h  # a head with a single unit has no rotation
+        require(is_possible, 'model.heads', self.heads, f'must be a divisor of model.h={self.h} and less than model.h')
 
     @property
     def reach(self) -> int:

@@ -28,7 +28,6 @@ from experiments.use.reading_times.natural_stories import Stories
 from nplm_jax.apps.psycholinguistics import measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.data.line_start import LineStart
-from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, write_atomically
 
@@ -53,10 +52,11 @@ class Texts(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
-def read_texts(stories: Stories, corpus: str, folder: pathlib.Path) -> Texts:
+def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
     """Splits off punctuation from the words of the stories, as in the texts of the study, which are split already."""
     loaded = loading.load(folder)
-    tokenizer = WordTokenizer(lowercase=corpus == 'brown', split_possessive=corpus == 'brown')
+    tokenizer: Any = loaded.vocabulary.tokenizer
+    tokenizer = dataclasses.replace(tokenizer, split_punctuation=True, match_quotes=True)
     vocabulary = dataclasses.replace(loaded.vocabulary, tokenizer=tokenizer)
     measured = reading_times.columns_of(stories, dataclasses.replace(loaded, vocabulary=vocabulary))
     cut = [tokens.split() for tokens in measured['tokens']]
@@ -112,7 +112,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
         if not path.exists():
             if run.corpus not in texts:
                 words = workdir / 'runs' / Run(run.row, run.corpus, study.WORDS, 1).name
-                texts[run.corpus] = read_texts(stories, run.corpus, words)
+                texts[run.corpus] = read_texts(stories, words)
             systems = measure_run(run, workdir, stories, texts[run.corpus])
             write_atomically(path, json.dumps({'name': run.name, 'systems': systems, **source}))
             print(run.name, file=sys.stderr, flush=True)

@@ -218,9 +218,11 @@ def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed
     words = stream[corpus.test.start : corpus.test.stop]
     opened = OpenVocabulary(model, rare.vocabulary, trained)
     # <rare> stands for <unk> in the text and for all spelled words, in proportion to their counts in the training text.
-    num_unknown = {split: stream[span.start : span.stop].count(RARE) for split, span in corpus.splits.items()}
-    counts = {split: np.array([num_unknown[split], len(rare.words[split])]) for split in ('train', 'test')}
-    log_share = scipy.special.xlogy(counts['test'], counts['train'] / counts['train'].sum()).sum()
+    train, test = (
+        np.array([stream[span.start : span.stop].count(RARE), len(rare.words[split])])
+        for split, span in (('train', corpus.train), ('test', corpus.test))
+    )
+    log_share = scipy.special.xlogy(test, train / train.sum()).sum()
     return {
         'log_p': closed + float(opened.log_spellings(words).sum() + log_share),
         'log_p_closed': closed,

@@ -82,8 +82,7 @@ def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
 def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
     """Estimates, saves and loads the model, and scores the test words. Runs in a separate process."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
-    helper_peaks: dict[int, int] = {}
-    threading.Thread(target=preparation.watch_helpers, args=(helper_peaks,), daemon=True).start()
+    helper_peaks = preparation.watch_helpers()
     clock = [time.perf_counter()]
     model = kneser_ney.fit_modified(
         count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=SharedScratch(folder))

@@ -46,8 +46,7 @@ FILES = {'words': 'preparation', 'pieces': 'pieces'}  # of results
 def start(path: str, tokens: str) -> dict[str, Any]:
     """Tokenizes and encodes a text as a run does, in a separate process. The times exclude the imports."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
-    peaks: dict[int, int] = {}
-    threading.Thread(target=watch_helpers, args=(peaks,), daemon=True).start()
+    peaks = watch_helpers()
     clock = [time.perf_counter()]
     corpus = corpora.load(settings.corpus)
     clock.append(time.perf_counter())
@@ -65,18 +64,24 @@ def start(path: str, tokens: str) -> dict[str, Any]:
     }
 
 
-def watch_helpers(peaks: dict[int, int]) -> None:
-    """Records the peak resident memory of each helper process by process id, for the lifetime of this process.
+def watch_helpers() -> dict[int, int]:
+    """Returns the peak resident memory of each helper process by process id, updated while this process runs.
 
     `resource.getrusage` also counts memory that a helper shared with its parent before it started.
     """
-    while True:
-        for pid in map(int, pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()):
-            with contextlib.suppress(OSError):
-                status = pathlib.Path(f'/proc/{pid}/status').read_text()
-                if match := re.search(r'VmHWM:\s+(\d+)', status):
-                    peaks[pid] = int(match[1]) * 1024
-        time.sleep(0.1)
+    peaks: dict[int, int] = {}
+
+    def watch() -> None:
+        while True:
+            for pid in map(int, pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()):
+                with contextlib.suppress(OSError):
+                    status = pathlib.Path(f'/proc/{pid}/status').read_text()
+                    if match := re.search(r'VmHWM:\s+(\d+)', status):
+                        peaks[pid] = int(match[1]) * 1024
+            time.sleep(0.1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return peaks
 
 
 def learn(path: str, tokens: str) -> dict[str, Any]:

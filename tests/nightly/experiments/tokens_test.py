@@ -74,7 +74,7 @@ def test_the_words_of_the_stories_are_split_as_the_texts_are(small):
     run, word_W = Run('one_minute', 'brown', study.WORDS, 1), np.arange(1, 4)
     study.train(run, small, 40)
     stories = Stories(["Cat's", 'dogs,', 'wolf.'], np.ones(3, int), word_W, *[np.zeros(3)] * 3)
-    found = reading.read_texts(stories, 'brown', small / 'runs' / run.name)
+    found = reading.read_texts(stories, small / 'runs' / run.name)
     assert found.tokens == ['cat', "'s", 'dogs', ',', 'wolf', '.'] and found.words_T.tolist() == [0, 0, 1, 1, 2, 2]
 
 
