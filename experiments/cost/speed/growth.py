@@ -33,14 +33,14 @@ from nplm_jax.reporting.text import markdown_table, save_figure, style_axes
 from nplm_jax.runs.precision_choice import native_precision
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-STEPS = 2  # updates per turn
 CONTEXT_BATCH = 2048  # words per update of the Transformer
 EXACT, SAMPLED, CONTEXT = 'exact loss', 'sampled loss', 'Transformer'
-POINTS = (  # the network and its size: |V| of the losses, T = R of the Transformer
-    *((loss, 2**power) for loss in (EXACT, SAMPLED) for power in (14, 16, 18, 20)),
-    *((CONTEXT, 2**power) for power in (4, 6, 8, 10)),
+POINTS = (  # the network, its size (|V| of the losses, T = R of the Transformer) and the updates of a turn: about 1 s
+    *((EXACT, 2**power, max(2, 2 ** (18 - power))) for power in (14, 16, 18, 20)),
+    *((SAMPLED, 2**power, 64) for power in (14, 16, 18, 20)),
+    *((CONTEXT, 2**power, 2) for power in (4, 6, 8, 10)),
 )
-SMALL = ((EXACT, 2**9), (SAMPLED, 2**10))  # the points of --quick
+SMALL = ((EXACT, 2**9, 2), (SAMPLED, 2**10, 2))  # the points of --quick
 TPUS = {4: 'v5e-2x2', 16: 'v5e-4x4', 256: 'v5e-16x16'}  # number of devices -> results of experiments/cost/accelerator
 Point = tuple[float, float, float]  # size, cost, memory in GB
 HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
@@ -49,22 +49,22 @@ HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_count('--batch', 512, 'number of words per update of MLP9')
-    parser.add_count('--rounds', 3, 'number of timed turns')
+    parser.add_count('--rounds', 3, 'number of timed turns of about a second')
     parser.add_output_path(RESULTS / 'growth.json')
     parser.add_switch('--figure', 'draw the figure from the committed results without measuring anything')
     parser.add_quick(batch=64, rounds=1, output='runs/quick/growth.json')
 
 
-def cost(network: str, size: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
-    """Returns the time per word, in seconds, and the peak memory of this process, in bytes."""
+def cost(network: str, size: int, steps: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
+    """Returns the seconds per word in each turn of `steps` updates, and the peak memory of this process in bytes."""
     problem.set_up()
     if network == CONTEXT:
         keys = {'model.bptt_length': size, 'model.memory': size}
         config, V, batch = config_lib.override(problem.rung('attention'), keys), brown.VOCABULARY, CONTEXT_BATCH
     else:
         config, V = brown.get_config('mlp9' if network == EXACT else 'mlp9,sampled'), size
-    turn = contestants.find('ours')(problem.make_problem(config, V, batch, STEPS, rounds + 1), precision)
-    seconds = [turn_seconds / (STEPS * batch) for turn_seconds in problem.alternate({network: turn}, rounds)[network]]
+    turn = contestants.find('ours')(problem.make_problem(config, V, batch, steps, rounds + 1), precision)
+    seconds = [turn_seconds / (steps * batch) for turn_seconds in problem.alternate({network: turn}, rounds)[network]]
     return {'network': network, 'size': size, 'seconds_per_word': seconds, 'peak_bytes': memory.resident('VmHWM')}
 
 
@@ -74,9 +74,9 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     facts = {'batch': flags.batch, 'precision': precision, 'load_before': os.getloadavg()[0]}
     facts |= of_module('experiments.cost.speed.growth')
     spawn = multiprocessing.get_context('spawn')
-    for network, size in SMALL if flags.quick else POINTS:
+    for point in SMALL if flags.quick else POINTS:
         with concurrent.futures.ProcessPoolExecutor(1, spawn) as executor:
-            rows.append(executor.submit(cost, network, size, flags.batch, flags.rounds, precision).result())
+            rows.append(executor.submit(cost, *point, flags.batch, flags.rounds, precision).result())
         yield {**facts, 'rows': rows}
 
 
