@@ -110,7 +110,7 @@ class Model:
         self._weights = list(weights) if isinstance(weights, Iterator) else weights  # copies of the model need them
         has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
         paths = [b'' if whole else os.fsencode(name) for whole, name in zip(has_no_file, self._names)]
-        again = [source if whole else name for source, whole, name in zip(sources, has_no_file, self._names)]
+        again = [source if isinstance(source, LoadedModel) else name for source, name in zip(sources, self._names)]
         self.path: bytes | list[bytes] = paths[0] if is_one else paths
         self._source = again[0] if is_one else again
         loaded = [source if isinstance(source, LoadedModel) else None for source in sources]

@@ -178,10 +178,10 @@ class CachedScores(LanguageModel):
         self.scores[self._digest(tokens_T), span] = log_p_T
 
     def _digest(self, tokens_T: np.ndarray) -> str:
-        """Returns the digest of a stream. For a read-only stream, such as a mapped file, the last digest is cached."""
+        """Returns the digest of a stream. For a mapped file, which cannot be changed, the last digest is cached."""
         tokens_T = np.asanyarray(tokens_T)  # keeps the identity of a mapped file
-        stream = self._stream
-        if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
+        is_constant, stream = isinstance(tokens_T, np.memmap) and not tokens_T.flags.writeable, self._stream
+        if stream is None or stream[0] is not tokens_T or not is_constant:
             digest = hashlib.sha256(tokens_T.dtype.str.encode())
             for chunk_L in mapped_arrays.chunks(tokens_T):
                 digest.update(chunk_L.data)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import jax
 import optax
@@ -89,10 +90,16 @@ class PluginRule(RowwiseAdam):
             return optax.chain(
                 *clip, optax.partition(rules, lambda params: jax.tree.map(to_hidden.get, label(params), label(params)))
             )
+
+        def label_each(params: Mapping[str, Any]) -> dict[str, Any]:
+            labels, allowed = label(params), f'must be same, because the network has no hidden matrix for {self.name}'
+            require(HIDDEN in jax.tree.leaves(labels), 'optimizer.tables', self.tables, allowed)
+            return labels
+
         others = self.make()
         rules = {
             HIDDEN: plugin(schedule),
             TABLES: optax.chain(others[TABLES], add_weight_decay(self.decay), scale_by_learning_rate(table_schedule)),
             VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
         }
-        return optax.chain(*clip, optax.partition(rules, label))
+        return optax.chain(*clip, optax.partition(rules, label_each))

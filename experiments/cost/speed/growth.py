@@ -126,7 +126,7 @@ def columns(measured: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], di
 
 
 def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws each cost above the memory that it needs."""
+    """Draws each cost above the memory that it needs, on a logarithmic axis if it varies by a factor of ten."""
     import matplotlib.figure  # noqa: PLC0415 (only the figure needs it)
 
     axes = (figure := matplotlib.figure.Figure(figsize=(13, 6), layout='constrained')).subplots(2, 4, sharex='col')
@@ -136,11 +136,12 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
             for name, points in lines.items():
                 panel.plot([p[0] for p in points], [p[1 + i] for p in points], 'o-', label=name, markersize=4)
             panel.set(xscale='log', ylabel=labels[1 + i])
-            if labels[1 + i].startswith(('MB', 'GB')):
-                panel.set_ylim(bottom=0)
-            else:
+            heights = [p[1 + i] for points in lines.values() for p in points]
+            if max(heights) > 10 * min(heights):
                 panel.set_yscale('log')
                 label_log_axis(panel.yaxis)
+            else:
+                panel.set_ylim(bottom=0)
         column[0].legend(frameon=False, loc='lower left', bbox_to_anchor=(0, 1))
         column[1].set_xlabel(labels[0])
     save_figure(figure, path)

@@ -1,6 +1,6 @@
 r"""Compares the speed of n-gram queries with `nplm_jax.kenlm`, by line and by word, and with KenLM's `query`.
 
-    lmplz -o 5 < train.txt > big.arpa               by KenLM, on WikiText-2 and Brown: 363 MB
+    lmplz -o 5 < train.txt > big.arpa               by KenLM, on WikiText-2 and Brown: 361 MB
     nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
     nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models trained on Brown
     python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \

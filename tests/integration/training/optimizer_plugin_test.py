@@ -307,3 +307,11 @@ def noisy(learning_rate):
 def test_a_random_key_in_the_state_is_refused_at_the_start():
     with refuses('optimizer.name'):
         optimizer_plugin.load('my:noisy', noisy, {})(0.1).init({'d_K': jnp.zeros(3)})
+
+
+def test_a_plug_in_without_a_matrix_to_update_is_refused():
+    settings = small_settings(
+        {'optimizer.name': 'optax:lion', 'optimizer.tables': 'rowwise_adam', 'model.h': 0, 'model.direct': True}
+    )
+    with refuses('optimizer.tables'):
+        start_training(settings, 9, STEPS)

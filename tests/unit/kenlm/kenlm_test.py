@@ -281,6 +281,13 @@ def test_a_model_has_its_path_and_can_be_pickled(weather, tmp_path):
     assert isinstance(kenlm.LanguageModel(weather.path), kenlm.Model)
 
 
+def test_copies_of_a_model_from_memory_have_its_parameters(runs):
+    loaded, other = loading.load(runs / 'counts'), loading.load(runs / 'network')
+    model = kenlm.Model(dataclasses.replace(loaded, model=other.model))  # keeps the folder of the counts
+    for again in (copy.copy(model), pickle.loads(pickle.dumps(model))):
+        assert again.score('i like coffee') == model.score('i like coffee') and again.path == model.path
+
+
 def test_one_sentence_is_not_read_as_sentences_of_one_letter(weather):
     for text in ('rain and wind', b'rain and wind'):
         with refuses('sentences'):
