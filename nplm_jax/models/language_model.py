@@ -107,7 +107,7 @@ class LanguageModel(abc.ABC):
         """Reads L words per stream and predicts the word after each of them.
 
         Returns:
-            A tuple (log_p, state): log P of every possible next word after each of the L words, S x L x V, nats, and
+            A tuple (log_p, state) of log P of every possible next word after each of the L words, S x L x V, nats, and
             the decoding state after the last word.
         """
         if self.n is None:

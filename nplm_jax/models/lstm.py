@@ -34,7 +34,7 @@ def read(
             means 1.
 
     Returns:
-        A tuple (carry, h): c and h after the last word, and h after each word, T x S x K, float32.
+        A tuple (carry, h) of c and h after the last word, and of h after each word, T x S x K, float32.
     """
     W_DxG, W_KxG, b_G = join_gates(cell)
     z_TxSxG = matmul(x_TxSxD, W_DxG, precision) + b_G[None, None, :]

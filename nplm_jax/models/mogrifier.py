@@ -90,7 +90,7 @@ def _read(
         x_TxSxD: The inputs of the layer, float32 or bfloat16.
 
     Returns:
-        A tuple (carry, h): c and h after the last word, and h after each word, T x S x K, float32.
+        A tuple (carry, h) of c and h after the last word, and of h after each word, T x S x K, float32.
     """
     return _scan(rounds, precision, weights, keep_TxSx1, offsets, carry, x_TxSxD)[0]
 

@@ -129,8 +129,8 @@ class Network:
             **options: Additional arguments that are passed to `OutputLayer.loss`.
 
         Returns:
-            A tuple (loss, (nll, state)): the training loss and the mean NLL, both in nats per word, and the state after
-            the batch. Depending on the output layer, the NLL is exact or an estimate.
+            A tuple (loss, (nll, state)) of the training loss, the mean NLL and the state after the batch. The loss and
+            the NLL are in nats per word. Depending on the output layer, the NLL is exact or an estimate.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
         allowed = f'must be {(len(batch.ids_SxL), L - self.layout.lookback)}, one target per token after the lookback'

@@ -54,8 +54,8 @@ def stream_blocks(
         size: B, the number of words per block.
 
     Returns:
-        A tuple (state, inputs, targets): the state before the first block, and the word ids of the inputs and of the
-        targets, both K x B. The last block is padded with rare-word symbols.
+        A tuple (state, inputs, targets) of the state before the first block, and of the word ids of the inputs and of
+        the targets, both K x B. The last block is padded with rare-word symbols.
     """
     R = network.body.lookback
     words_L = with_history(tokens_T, span, R + 1).astype(np.int32)

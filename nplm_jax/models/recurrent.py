@@ -120,7 +120,7 @@ class Recurrent(StreamBody):
                 line, which resets the state. None means 1.
 
         Returns:
-            A tuple (state, h): the state of the layer after the last word, and h after each word, T x S x K.
+            A tuple (state, h) of the state of the layer after the last word, and of h after each word, T x S x K.
         """
 
         def step(state: State, word: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:

@@ -49,7 +49,7 @@ class SoftTargets(Protocol):
             precision: See `probabilities`.
 
         Returns:
-            A tuple (q_target_B, q_SxB): q of the target, and of each sample. The value of a sample is 0 if it is the
+            A tuple (q_target_B, q_SxB) of q of the target and of each sample. The value of a sample is 0 if it is the
             target of the example. The values of each example sum to one.
         """
 

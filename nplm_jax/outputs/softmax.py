@@ -140,8 +140,8 @@ def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Arr
         y_RxB: The scores in this block.
 
     Returns:
-        A tuple (max_B, scale_B, E_RxB): the largest score so far, the factor by which sums of earlier exponentials must
-        be multiplied, and the exponentials of this block.
+        A tuple (max_B, scale_B, E_RxB) of the largest score so far, the factor by which sums of earlier exponentials
+        must be multiplied, and the exponentials of this block.
     """
     new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
     m_B = jnp.where(jnp.isfinite(new_max_B), new_max_B, 0)

@@ -96,8 +96,8 @@ def sum_rows(
         sharding: The sharding of the batch; row indices are replicated.
 
     Returns:
-        A tuple (ids, sums): the distinct row indices in ascending order, and the sum of the values of each of these
-        rows. The indices are padded with the invalid index `num_rows` to the total length of the parts.
+        A tuple (ids, sums). `ids` contains the distinct row indices in ascending order, padded with the invalid index
+        `num_rows` to the total length of the parts. `sums` contains the sum of the values of each of these rows.
     """
     sizes = [len(part) for part in ids]
     unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)
