@@ -29,8 +29,8 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int] | np.ndarray, k: i
         k: The number of neighbours, at least 1.
 
     Returns:
-        A tuple (ids, cosines) of two B x K arrays with K = min(k, V - 1). `ids` contains the ids of the neighbours, most
-        similar first, and `cosines` their cosine similarities, float64.
+        A tuple (ids, cosines) of the ids of the neighbours, most similar first, and their cosine similarities, float64.
+        Both are B x K arrays with K = min(k, V - 1).
 
     Raises:
         BadInput: `ids_B` is not a sequence, an id is not between 0 and V - 1, or `k` is less than 1.
