@@ -74,9 +74,9 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     facts = {'batch': flags.batch, 'precision': precision, 'load_before': os.getloadavg()[0]}
     facts |= of_module('experiments.cost.speed.growth')
     spawn = multiprocessing.get_context('spawn')
-    for point in SMALL if flags.quick else POINTS:
+    for network, size, steps in SMALL if flags.quick else POINTS:
         with concurrent.futures.ProcessPoolExecutor(1, spawn) as executor:
-            rows.append(executor.submit(cost, *point, flags.batch, flags.rounds, precision).result())
+            rows.append(executor.submit(cost, network, size, steps, flags.batch, flags.rounds, precision).result())
         yield {**facts, 'rows': rows}
 
 
