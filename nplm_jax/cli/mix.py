@@ -28,7 +28,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference import perplexity
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.ngram import arpa, sentence_marks, static_mixture
+from nplm_jax.ngram import arpa, lines, sentence_marks, static_mixture
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.interpolated import FrequencyBins
 from nplm_jax.ngram.shared_scratch import SharedScratch
@@ -72,7 +72,7 @@ def main(flags: argparse.Namespace) -> None:
     loaded = load_models(flags.runs)
     data = loaded.read_corpus(flags.runs)
     models = [mixture.CachedScores(model) for model in loaded.models]
-    counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch())
+    counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch(), lines.marks_of(data))
     bins = FrequencyBins.from_counts(counts)
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 

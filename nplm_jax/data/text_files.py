@@ -149,12 +149,11 @@ def read_chunks(
             rows = (text for _, text in formats.read_json_rows(file, content, column))
         else:
             blocks = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
-            yield from cut(map(_separate_lines, blocks) if lines else blocks, keeps_empty)
+            yield from cut(blocks, lines, keeps_empty)
             return
         for row in rows:
             if row and not row.isspace():
-                text = _separate_lines(row) if lines else row
-                yield from cut([text], keeps_empty)
+                yield from cut([row], lines, keeps_empty)
 
 
 def count_words(text: str) -> int:
@@ -188,18 +187,21 @@ def _find_word(text: str, number: int, num_words: int) -> int:
     return next(itertools.islice(_WORD.finditer(text), number - 1, None)).end()
 
 
-def _separate_lines(text: str) -> str:
-    return text.replace('\n', '\n\n')
+def cut(blocks: Iterable[str], lines: bool = False, keeps_empty: bool = False) -> Iterator[TextChunk]:
+    """Cuts a text, given in blocks of any length, into chunks. An empty text produces one empty chunk.
 
-
-def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, given in blocks of any length, into chunks. An empty text produces one empty chunk."""
+    Args:
+        blocks: The blocks.
+        lines: See `read_chunks`. Blank lines are inserted here, so that no chunk ends between the two newlines.
+        keeps_empty: See `read_chunks`.
+    """
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True
     for block in blocks:
         for start in range(0, len(block), _SEARCH_CHARACTERS):
-            held.append(block[start : start + _SEARCH_CHARACTERS])
+            part = block[start : start + _SEARCH_CHARACTERS]
+            held.append(part.replace('\n', '\n\n') if lines else part)
             num_held += len(held[-1])
             if num_held < limit:
                 continue
@@ -229,5 +231,5 @@ def _find_border(text: str) -> tuple[int, bool]:
     words = text.rstrip()
     border = words.rfind('\n') + 1
     if not words[:border].strip():
-        border = len(words) - len(words.rsplit(None, 1)[-1]) if words else 0
+        border = max(map(words.rfind, ' \t')) + 1  # not other whitespace, at which KenLM does not split words
     return (border if words[:border].strip() else 0), False

@@ -59,6 +59,23 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
     assert found['command'].startswith('nplm mix ')
 
 
+def test_the_perplexity_of_lines_that_are_read_separately_does_not_depend_on_their_order(tmp_path):
+    held_out = ['the cat sat', 'a dog sat', 'the dog', 'a dog ran', 'the cat ran', 'a cat'] * 3
+    (tmp_path / 'train.txt').write_text('the cat sat\na dog ran\nthe dog ran\na cat ran\na dog\n' * 6)
+    found = []
+    for name, ordered in (('mixed', held_out), ('sorted', sorted(held_out))):
+        (tmp_path / name).write_text('\n'.join(ordered))
+        paths = {'corpus.path': f'{tmp_path}/train.txt', 'corpus.valid_path': f'{tmp_path}/{name}'}
+        changes = {**paths, 'corpus.test_path': f'{tmp_path}/{name}', 'corpus.paragraphs': 'lines', 'model.n': 2}
+        runs = [tmp_path / f'{name}_{family}' for family in ('kneser_ney', 'backoff')]
+        for run, family in zip(runs, ('kneser_ney', 'backoff')):
+            experiment.run(config_lib.override(text_config.get_config(), {'model.family': family, **changes}), run)
+        cli.main(['mix', *map(str, runs), f'--output={tmp_path}/{name}.json'])
+        found.append(json.loads((tmp_path / f'{name}.json').read_text())['mixtures'])
+    for scheme, perplexities in found[0].items():
+        assert perplexities == pytest.approx(found[1][scheme], rel=1e-6), scheme
+
+
 @pytest.fixture
 def pair_of_tokenizers(tmp_path):
     """Two runs with the same vocabulary; the second splits text only at white space."""

@@ -40,14 +40,14 @@ def texts(chunks):
     return joined
 
 
-def paragraphs_of(chunks, kind):
+def paragraphs_of(chunks, tokenizer):
     """Returns the paragraphs of the chunks, which are split separately."""
     joined = []
     for chunk in chunks:
-        first, *others = cutting.paragraphs(WordTokenizer(kind), chunk) or [None]
-        if first and chunk.begins_paragraph:
+        first, *others = cutting.paragraphs(tokenizer, chunk) or [None]
+        if first is not None and chunk.begins_paragraph:
             joined.append(first)
-        elif first:
+        elif first is not None:
             joined[-1] = joined[-1] + first
         joined += others
     return joined
@@ -67,21 +67,27 @@ def zstd(data):
         | st.text(max_size=4).filter(lambda text: '\0' not in text),
         max_size=60,
     ),
-    st.sampled_from(['words', 'whitespace']),
+    st.sampled_from(['words', 'whitespace', 'lmplz']),
     st.integers(1, 30),
     st.integers(1, 9),
 )  # fmt: skip
 @example(['a', '\n', ' \n', 'b'], 'words', 2, 1)
 @example(['a\n\n', '\u0301b\u0327\u0301', '\n\n', '\n', 'c d\ne'], 'words', 3, 2)
+@example(['ab c\xa0d'], 'lmplz', 6, 6)
+@example(['a\n\n'], 'lmplz', 3, 2)
 def test_the_chunks_have_the_paragraphs_of_the_whole_text(parts, kind, size, part_size):
-    text = ''.join(parts)
+    is_lmplz = kind == 'lmplz'
+    text = ''.join(parts).replace('\n', '\n\n' if is_lmplz else '\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_files, 'CHUNK_CHARACTERS', size)
         patch.setattr(text_files, '_SEARCH_CHARACTERS', part_size)
-        chunks = list(text_files.cut(parts))
+        chunks = list(text_files.cut(parts, is_lmplz, is_lmplz))
     assert ''.join(chunk.text for chunk in chunks) == text
     assert [chunk.begins_text for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
-    assert paragraphs_of(chunks, kind) == cutting.paragraphs(WordTokenizer(kind), TextChunk(text, True))
+    tokenizer = WordTokenizer(kind, is_verbatim=is_lmplz)
+    assert paragraphs_of(chunks, tokenizer) == cutting.paragraphs(
+        tokenizer, TextChunk(text, True, keeps_empty=is_lmplz)
+    )
 
 
 @settings(max_examples=200)
