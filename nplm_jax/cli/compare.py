@@ -122,23 +122,22 @@ def score_text(
     require(same or not flags.weights, '--weights', flags.weights, f'cannot be used ({difference})')
     if not same:
         print(f'{difference}; the perplexities of the text are not comparable', file=sys.stderr)
-    num_bytes = sum(len(line.encode()) for line in lines)  # does not depend on the tokens
     readers = loaded[:1] if same else loaded  # with the same vocabulary, all runs read the text as the same words
     joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
-    words = [models.read_lines(texts, flags.tokens) for models, texts in zip(readers, joined)] * (
+    words = [(texts, models.read_lines(texts, flags.tokens)) for models, texts in zip(readers, joined)] * (
         len(loaded) if same else 1
     )
-    scored = [(name, models, models.mixture, cut) for name, models, cut in zip(names, loaded, words)]
+    scored = [(name, models, models.mixture, *read) for name, models, read in zip(names, loaded, words)]
     if same and len(folders) > 1:
         mixture = Mixture([m.models[0] for m in loaded], read_weights(flags.weights, folders), ContextBins())
-        scored.append(('mixture', loaded[0], mixture, words[0]))
+        scored.append(('mixture', loaded[0], mixture, *words[0]))
     scores: dict[str, dict[str, Any]] = {}
-    for name, models, model, cut in scored:
+    for name, models, model, texts, cut in scored:
         require(any(cut), '--text', flags.text, 'contains no words')
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
-        is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(lines, cut))
-        bits = -total.log10_p * math.log2(10) / num_bytes if is_exact else None
+        is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(texts, cut))
+        bits = -total.log10_p * math.log2(10) / sum(len(text.encode()) for text in texts) if is_exact else None
         numbers = {'perplexity': total.perplexity, 'bits_per_byte': bits, 'oov': total.oovs / total.tokens}
         scores[name] = {'name': name, **numbers}
     changed = [name for name, score in scores.items() if score['bits_per_byte'] is None and not score['oov']]
@@ -149,4 +148,7 @@ def score_text(
         print('no run is marked as the best on the text, because too many words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
+    if any(texts != joined[0] for texts in joined):
+        print('bits per byte are not comparable, because only some runs read the spaces of the text', file=sys.stderr)
+        return scores, ''
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

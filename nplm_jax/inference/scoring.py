@@ -86,8 +86,7 @@ def score(
         return []
     prefixes = [start.before(line) for line in lines]
     if stream:
-        first = next((i for i, line in enumerate(lines) if len(line)), 0)
-        prefixes = [prefixes[first], *(np.zeros(0, np.int32) for _ in lines[1:])]
+        prefixes = [start.before(np.concatenate(lines)), *(np.zeros(0, np.int32) for _ in lines[1:])]
     prefixed = [np.concatenate([prefix, line]) for prefix, line in zip(prefixes, lines)]
     stream_T, slices = join_lines(prefixed, 0 if stream else (model.n or 1) - 1)
     if not stream:

@@ -74,6 +74,13 @@ def test_a_text_of_tokens_without_a_line_end_has_nothing_before_it():
     assert LineStart.of(Vocabulary(('<rare>', 'a', 'b'), (0, 2, 1), Lossless())) == LineStart()
 
 
+@pytest.mark.parametrize('lines', [[[1], [5, 6]], [[], [2], [5, 6]], [[5], [6]]])
+def test_the_scores_of_a_stream_do_not_depend_on_its_division_into_lines(lines):
+    scored = scoring.score(Falling(), [np.array(line, np.int32) for line in lines], MARKS, stream=True)
+    (whole,) = scoring.score(Falling(), [np.concatenate(lines).astype(np.int32)], MARKS, stream=True)
+    assert np.concatenate([line.lengths_T for line in scored]).tolist() == whole.lengths_T.tolist()
+
+
 @pytest.mark.parametrize('stream,lengths', [(False, [[2, 3, 3], [2]]), (True, [[2, 3, 3], [3]])])
 def test_no_ngram_reaches_over_the_beginning_of_a_line_or_of_the_stream(stream, lengths):
     lines = scoring.score(Falling(), [np.array([5, 6, 7]), np.array([8])], MARKS, stream)

@@ -1,6 +1,7 @@
 """Tests commands with a user's text in a script without spaces between words."""
 
 import io
+import json
 import random
 import sys
 
@@ -76,3 +77,21 @@ def test_a_segmented_text_is_scored_as_the_text_that_is_written(script, run, mon
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
         found.append(nplm_command('score', run('characters')))
     assert found[0] == found[1]
+
+
+def test_a_segmented_text_is_compared_by_the_bytes_that_are_read(script, run, tmp_path, nplm_command):
+    found = []
+    for text in (PROMPTS[script], PROMPTS[script].replace(' ', '')):
+        (tmp_path / 'text').write_text(text, encoding='utf-8')
+        out, _ = nplm_command('compare', run('characters'), f'--text={tmp_path / "text"}', '--json')
+        found.append(json.loads('\n'.join(out))['text'])
+    assert found[0] == found[1] and found[0][0]['bits_per_byte'] > 0
+
+
+def test_runs_that_read_a_text_with_and_without_its_spaces_have_no_common_best(script, run, tmp_path, nplm_command):
+    (tmp_path / 'text').write_text(PROMPTS[script], encoding='utf-8')
+    folders = run('characters'), run('segmented')
+    (header, _, *rows), warnings = nplm_command('compare', *folders, f'--text={tmp_path / "text"}')
+    assert sum(warning.startswith('bits per byte are not comparable') for warning in warnings) == 1
+    column = [cell.strip() for cell in header.split('|')].index('text bits/byte')
+    assert not any('*' in row.split('|')[column] for row in rows[:2])

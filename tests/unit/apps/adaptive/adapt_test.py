@@ -1,6 +1,8 @@
 """Tests `nplm adapt`: which model it chooses, which words it uses for the choice, and the gains from a cache."""
 
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -135,6 +137,23 @@ def test_the_first_fifth_of_a_text_chooses_and_the_rest_is_measured(folders, tmp
     for split, span in (('valid', Span(1, border)), ('test', Span(border, len(tokens_T)))):
         expected = evaluate(loaded.model, tokens_T, span).perplexity
         assert rows['counts'][split] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_text_of_characters_is_measured_as_score_measures_it(folders, tmp_path, monkeypatch, nplm_command):
+    config = text_config.get_config()
+    config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.tokens': 'characters'})
+    config.corpus.path = str(folders / 'text')
+    experiment.run(config, tmp_path / 'characters')
+    text = '\n\n' + (folders / 'text').read_text()[:1200].rstrip()
+    (tmp_path / 'mine.txt').write_text(text)  # begins with empty lines and does not end with a newline
+    flags = f'--text={tmp_path}/mine.txt', '--methods=ngram_cache', '--json'
+    (output,), _ = nplm_command('adapt', tmp_path / 'characters', *flags)
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+    out, _ = nplm_command('score', tmp_path / 'characters', '--stream', '--json')
+    log10_p_T = np.concatenate([line['log10_p'] for line in json.loads('\n'.join(out))['lines']])
+    parts = np.split(log10_p_T, [len(log10_p_T) // 5])
+    row = json.loads(output)['rows'][0]
+    assert [row['valid'], row['test']] == pytest.approx([10 ** -part.mean() for part in parts], rel=1e-6)
 
 
 def test_an_arpa_file_adapts_to_a_text(folders, tmp_path, nplm_command):
