@@ -52,7 +52,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
     """
     faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
-    require(bool(wanted), '--only', only, f'matches no result of {", ".join(names)}')
+    require(bool(wanted) or only == '*', '--only', only, f'matches no result of {", ".join(names)}')
     missing = [point for point in wanted if not point.result.exists() or point.result in faulty]
     return sorted(missing, key=lambda point: seconds_before(point) or float('inf'))
 

@@ -73,6 +73,7 @@ def test_the_package_imports_only_what_it_requires():
     optional |= {'rapidfuzz', 'lm_eval', 'jax2onnx'}
     optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy is installed with Optuna
     optional |= {'distributed'}  # for --scheduler
+    optional |= {'submitit', 'cloudpickle'}  # for --launcher
     optional |= {'ipython'}  # for notebooks
     optional |= {'torch', 'transformers'}  # for the file that an export copies
     names = imported(*(ROOT / 'nplm_jax').rglob('*.py'), *(ROOT / 'configs').glob('*.py'), ROOT / 'launch.py')

@@ -143,8 +143,9 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
         batch = make_batch(tokens_T, jax.numpy.asarray(positions_B)[:, None], program.network.body.lookback)
         state, nll_B = train_step(state, batch)
         nll.append(nll_B)
-    assert_close(theta, to_theta(state.params), rtol=0, atol=1e-5)
-    assert mean == pytest.approx(np.mean(nll[40:]), abs=1e-5)
+    apart = 1e-5 if rule == 'sgd' else 4e-5  # the library applies the paper's decay to several updates at once
+    assert_close(theta, to_theta(state.params), rtol=0, atol=apart)
+    assert mean == pytest.approx(np.mean(nll[40:]), abs=apart)
     if rule == 'sgd':
         assert np.abs(theta['C'] - initial['C']).max() > 0.01
 

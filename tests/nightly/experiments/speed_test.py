@@ -49,6 +49,7 @@ def run(name, problem, precision='float32'):
 
 
 @pytest.mark.filterwarnings('ignore:.torch.jit.script_method. is deprecated:DeprecationWarning')  # torch's own
+@pytest.mark.filterwarnings('ignore:The .grad attribute:UserWarning')  # torch.compile's own
 @pytest.mark.parametrize('name', ['plain_jax', *TORCH])
 def test_every_contestant_does_our_updates(problem, name):
     expected = run('ours', problem)

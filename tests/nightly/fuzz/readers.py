@@ -143,7 +143,7 @@ def read_config(folder: pathlib.Path, data: bytes) -> None:
     (folder / 'config.json').write_text(json.dumps(to_record(config_lib.to_dict(settings))))
     assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
-        run_folder.check(folder, _settings())
+        run_folder.ensure_folder(folder, _settings())
 
 
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
