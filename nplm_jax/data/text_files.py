@@ -231,5 +231,6 @@ def _find_border(text: str) -> tuple[int, bool]:
     words = text.rstrip()
     border = words.rfind('\n') + 1
     if not words[:border].strip():
-        border = max(map(words.rfind, ' \t')) + 1  # not other whitespace, at which KenLM does not split words
+        # Subwords contain the space before a word. KenLM does not split words at other whitespace.
+        border = max(0, *map(words.rfind, ' \t'))
     return (border if words[:border].strip() else 0), False

@@ -90,6 +90,12 @@ def test_the_chunks_have_the_paragraphs_of_the_whole_text(parts, kind, size, par
     )
 
 
+def test_a_chunk_begins_with_the_space_before_its_first_word(monkeypatch):
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 9)
+    monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 4)
+    assert [chunk.text for chunk in text_files.cut(['The cat sat and left'])] == ['The cat', ' sat', ' and', ' left']
+
+
 @settings(max_examples=200)
 @given(st.text(max_size=40).filter(lambda text: '\0' not in text), st.booleans(), st.integers(1, 9))
 def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
@@ -106,8 +112,8 @@ def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(m
         TextChunk('ab\n\n', True),
         TextChunk('cd ef\n', False),
         TextChunk('gh ij\n', False, False),
-        TextChunk('k ', False, False),
-        TextChunk('lmnopqrstuv\n\n', False, False),
+        TextChunk('k', False, False),
+        TextChunk(' lmnopqrstuv\n\n', False, False),
         TextChunk('w xyz abc', False),
     ]
 
