@@ -22,7 +22,7 @@ BODIES = {
     'nplm': {'model.n': 6},
     'lstm': STREAM,
     'window_lstm': {**STREAM, 'model.family': 'window_lstm', 'model.n': 4},
-    'transformer': {**STREAM, 'model.family': 'transformer', 'model.m': 4, 'model.h': 4},
+    'transformer': {**STREAM, 'model.family': 'transformer', 'model.m': 4, 'model.h': 4, 'model.heads': 2},
 }
 KINDS = {
     'full': {'output.block_size': 5},

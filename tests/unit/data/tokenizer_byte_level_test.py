@@ -98,21 +98,21 @@ def test_a_text_of_any_script_round_trips(name, script):
     assert text.startswith(whole) and 0 < len(text[len(whole) :].encode()) < len(to_bytes(tokens[-1])) + 4
 
 
-@given(st.text(st.characters(exclude_categories=['Cs']), max_size=40))
-@example('\x00\x1c\x85\r\n\u2028 \t  a')
-@example('👩\u200d👩\u200d👧 e\u0301 \u202eabc\ufeff')
-@example("it's I'LL 'súbito '99 \U0010ffff")
-def check_round_trip(text):
-    for name, tokenizer in TOKENIZERS.items():
-        tokens = cutting.tokenize(tokenizer, [text])[0]
-        assert tokenizer.decode(tokens) == text, name
-        ids = HF[name].encode(text, add_special_tokens=False).ids
-        assert [HF[name].id_to_token(i) for i in ids] == tokens, name
-
-
 @pytest.mark.parametrize('number', [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_random_texts_round_trip(number):
-    settings(max_examples=number, database=None)(check_round_trip)()
+    @settings(max_examples=number, database=None)
+    @given(st.text(st.characters(exclude_categories=['Cs', 'Cn']), max_size=40))  # Cn depends on Unicode's version
+    @example('\x00\x1c\x85\r\n\u2028 \t  a')
+    @example('👩\u200d👩\u200d👧 e\u0301 \u202eabc\ufeff')
+    @example("it's I'LL 'súbito '99 \U0010ffff")
+    def check(text):
+        for name, tokenizer in TOKENIZERS.items():
+            tokens = cutting.tokenize(tokenizer, [text])[0]
+            assert tokenizer.decode(tokens) == text, name
+            ids = HF[name].encode(text, add_special_tokens=False).ids
+            assert [HF[name].id_to_token(i) for i in ids] == tokens, name
+
+    check()
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)
