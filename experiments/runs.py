@@ -48,7 +48,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
         repeat: Whether to retrain the runs whose results `experiments.audit` rejects.
 
     Raises:
-        BadInput: No name matches the pattern.
+        BadInput: No name matches the pattern, and the pattern is not `*`.
     """
     faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]

@@ -11,9 +11,9 @@ unknown or changed.
 
 --text=FILE scores a text with each run, and prints the perplexity and the share of words outside the vocabulary (oov).
 Each line of the text is scored separately. If all runs have the same vocabulary and tokenizer, their mixture is scored
-as well. Otherwise, the runs are compared by bits per byte, provided that no word in the text is unknown. `nplm score
---help` describes how the text is split into words. No run is marked as the best if more than 5% of the words are
-unknown.
+as well. Otherwise, the runs are compared by bits per byte, provided that no word in the text is unknown or changed, and
+that all runs read the same spaces. `nplm score --help` describes how the text is split into words. No run is marked as
+the best if more than 5% of the words are unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """
@@ -149,6 +149,6 @@ def score_text(
     if same and is_known:
         return scores, 'perplexity'
     if any(texts != joined[0] for texts in joined):
-        print('bits per byte are not comparable, because only some runs read the spaces of the text', file=sys.stderr)
+        print('bits per byte are not comparable, because only some runs read the spaces between words', file=sys.stderr)
         return scores, ''
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

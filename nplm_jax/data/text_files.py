@@ -231,6 +231,6 @@ def _find_border(text: str) -> tuple[int, bool]:
     words = text.rstrip()
     border = words.rfind('\n') + 1
     if not words[:border].strip():
-        # Subwords contain the space before a word. KenLM does not split words at other whitespace.
+        # A subword may begin with the space before a word. KenLM does not split words at U+00A0 and similar characters.
         border = max(0, *map(words.rfind, ' \t'))
     return (border if words[:border].strip() else 0), False

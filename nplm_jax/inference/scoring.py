@@ -84,9 +84,10 @@ def score(
     """
     if not len(lines):
         return []
-    prefixes = [start.before(line) for line in lines]
     if stream:
         prefixes = [start.before(np.concatenate(lines)), *(np.zeros(0, np.int32) for _ in lines[1:])]
+    else:
+        prefixes = [start.before(line) for line in lines]
     prefixed = [np.concatenate([prefix, line]) for prefix, line in zip(prefixes, lines)]
     stream_T, slices = join_lines(prefixed, 0 if stream else (model.n or 1) - 1)
     if not stream:

@@ -4,7 +4,7 @@
 
     model = kenlm.Model('lm.arpa')                # or the folder of a run, or a list of models to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
-    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # four times as fast as `score`
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # six times as fast as `score`
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     model.BaseScore(state, 'the', after)          # log10 P of one word; sets `after` to the state after it
@@ -110,6 +110,7 @@ class Model:
         self._weights = list(weights) if isinstance(weights, Iterator) else weights  # copies of the model need them
         has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
         paths = [b'' if whole else os.fsencode(name) for whole, name in zip(has_no_file, self._names)]
+        # A loaded model may differ from its folder, so copies and pickles contain it.
         again = [source if isinstance(source, LoadedModel) else name for source, name in zip(sources, self._names)]
         self.path: bytes | list[bytes] = paths[0] if is_one else paths
         self._source = again[0] if is_one else again

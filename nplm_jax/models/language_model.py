@@ -107,8 +107,8 @@ class LanguageModel(abc.ABC):
         """Reads L words per stream and predicts the word after each of them.
 
         Returns:
-            A tuple (log_p, state) of log P of every possible next word after each of the L words, S x L x V, nats, and
-            the decoding state after the last word.
+            A tuple (log_p, state). `log_p` contains log P of every possible next word after each of the L words,
+            S x L x V, nats. `state` is the decoding state after the last word.
         """
         if self.n is None:
             log_p = []

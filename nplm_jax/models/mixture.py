@@ -178,7 +178,7 @@ class CachedScores(LanguageModel):
         self.scores[self._digest(tokens_T), span] = log_p_T
 
     def _digest(self, tokens_T: np.ndarray) -> str:
-        """Returns the digest of a stream. For a mapped file, which cannot be changed, the last digest is cached."""
+        """Returns the digest of a stream. The last digest is cached if its stream is a read-only mapped file."""
         tokens_T = np.asanyarray(tokens_T)  # keeps the identity of a mapped file
         is_constant, stream = isinstance(tokens_T, np.memmap) and not tokens_T.flags.writeable, self._stream
         if stream is None or stream[0] is not tokens_T or not is_constant:

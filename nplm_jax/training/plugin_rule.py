@@ -91,8 +91,9 @@ class PluginRule(RowwiseAdam):
                 *clip, optax.partition(rules, lambda params: jax.tree.map(to_hidden.get, label(params), label(params)))
             )
 
-        def label_each(params: Mapping[str, Any]) -> dict[str, Any]:
-            labels, allowed = label(params), f'must be same, because the network has no hidden matrix for {self.name}'
+        def label_checked(params: Mapping[str, Any]) -> dict[str, Any]:
+            labels = label(params)
+            allowed = f'must be same, because the network has no hidden matrix for {self.name}'
             require(HIDDEN in jax.tree.leaves(labels), 'optimizer.tables', self.tables, allowed)
             return labels
 
@@ -102,4 +103,4 @@ class PluginRule(RowwiseAdam):
             TABLES: optax.chain(others[TABLES], add_weight_decay(self.decay), scale_by_learning_rate(table_schedule)),
             VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
         }
-        return optax.chain(*clip, optax.partition(rules, label_each))
+        return optax.chain(*clip, optax.partition(rules, label_checked))

@@ -35,7 +35,7 @@ from nplm_jax.runs.precision_choice import native_precision
 RESULTS = pathlib.Path(__file__).parent / 'results'
 CONTEXT_BATCH = 2048  # words per update of the Transformer
 EXACT, SAMPLED, CONTEXT = 'exact loss', 'sampled loss', 'Transformer'
-POINTS = (  # the network, its size (|V| of the losses, T = R of the Transformer) and the updates of a turn: about 1 s
+POINTS = (  # the network, its size (|V| of the losses, T = R of the Transformer) and the number of updates per turn
     *((EXACT, 2**power, max(2, 2 ** (18 - power))) for power in (14, 16, 18, 20)),
     *((SAMPLED, 2**power, 64) for power in (14, 16, 18, 20)),
     *((CONTEXT, 2**power, 2) for power in (4, 6, 8, 10)),
@@ -49,7 +49,7 @@ HEADER = ['network', 'size', 'µs a word', 'words/s', 'peak MB']
 def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_count('--batch', 512, 'number of words per update of MLP9')
-    parser.add_count('--rounds', 3, 'number of timed turns of about a second')
+    parser.add_count('--rounds', 3, 'number of timed turns')
     parser.add_output_path(RESULTS / 'growth.json')
     parser.add_switch('--figure', 'draw the figure from the committed results without measuring anything')
     parser.add_quick(batch=64, rounds=1, output='runs/quick/growth.json')

@@ -13,9 +13,9 @@ The models also learn from the test words and, in dynamic evaluation, from the v
 words. Their perplexities are therefore not comparable with those of static models.
 
 --text=FILE evaluates the models on your text as one stream, in the same way as `nplm score --stream`; the corpus of the
-runs is not needed.
-The first fifth of the words replaces the validation words, and the rest replaces the test words. The gradients that
-scale the steps of dynamic evaluation are also measured on the first fifth instead of the training words.
+runs is not needed. The first fifth of the words replaces the validation words, and the rest replaces the test words.
+The gradients that scale the steps of dynamic evaluation are also measured on the first fifth instead of the training
+words.
 """
 
 from __future__ import annotations

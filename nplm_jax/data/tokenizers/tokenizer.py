@@ -28,7 +28,7 @@ class TextChunk(NamedTuple):
 
     Attributes:
         text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines. A long paragraph is divided
-            at whitespace, preferably at newlines. Words are never split.
+            after a newline or, without newlines, before a space or a tab. Words are never split.
         begins_text: Whether this is the first chunk of a text.
         begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` is added at the end of each line, including empty lines, and nowhere else.

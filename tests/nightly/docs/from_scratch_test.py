@@ -143,9 +143,9 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
         batch = make_batch(tokens_T, jax.numpy.asarray(positions_B)[:, None], program.network.body.lookback)
         state, nll_B = train_step(state, batch)
         nll.append(nll_B)
-    apart = 1e-5 if rule == 'sgd' else 4e-5  # the library applies the paper's decay to several updates at once
-    assert_close(theta, to_theta(state.params), rtol=0, atol=apart)
-    assert mean == pytest.approx(np.mean(nll[40:]), abs=apart)
+    tolerance = 1e-5 if rule == 'sgd' else 4e-5  # the library applies the paper's decay to several updates at once
+    assert_close(theta, to_theta(state.params), rtol=0, atol=tolerance)
+    assert mean == pytest.approx(np.mean(nll[40:]), abs=tolerance)
     if rule == 'sgd':
         assert np.abs(theta['C'] - initial['C']).max() > 0.01
 

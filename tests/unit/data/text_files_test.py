@@ -104,7 +104,7 @@ def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
     assert ''.join(decode_blocks('it', blocks)) == data.decode('utf-8-sig')
 
 
-def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
+def test_a_chunk_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
     monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 8)
     monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 4)
     chunks = list(text_files.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))

@@ -217,7 +217,7 @@ class FirstWords(LanguageModel):
 
 
 @pytest.mark.parametrize('is_writeable', [True, False])
-def test_cached_scores_belong_to_the_words_that_the_stream_has_now(is_writeable):
+def test_cached_scores_follow_changes_of_the_stream(is_writeable):
     model, span = FirstWords(), Span(1, 3)
     cached = mixture.CachedScores(model)
     streams = [np.array(words, dtype) for words in ([1, 7, 8], [2, 7, 8]) for dtype in (np.int32, np.int64)]

@@ -88,7 +88,7 @@ def test_a_segmented_text_is_compared_by_the_bytes_that_are_read(script, run, tm
     assert found[0] == found[1] and found[0][0]['bits_per_byte'] > 0
 
 
-def test_runs_that_read_a_text_with_and_without_its_spaces_have_no_common_best(script, run, tmp_path, nplm_command):
+def test_no_run_is_best_if_only_some_runs_read_the_spaces(script, run, tmp_path, nplm_command):
     (tmp_path / 'text').write_text(PROMPTS[script], encoding='utf-8')
     folders = run('characters'), run('segmented')
     (header, _, *rows), warnings = nplm_command('compare', *folders, f'--text={tmp_path / "text"}')
