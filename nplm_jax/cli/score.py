@@ -158,7 +158,7 @@ def score_texts(
     """
     joined = unspaced_scripts.join(models.vocabulary, texts)
     if flags.stream and models.vocabulary.tokenizer.is_lossless:
-        words = models.read_stream('\n'.join([*joined, '']), flags.tokens)
+        words = models.read_stream(joined, flags.tokens)
     else:
         words = (models.tokenize_lines if flags.open else models.read_lines)(joined, flags.tokens)
     if not any(words):

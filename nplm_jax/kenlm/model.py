@@ -108,13 +108,12 @@ class Model:
         require(are_sources, 'path', path, allowed)
         self._names = [os.path.abspath(_find(source)) for source in sources]
         self._weights = list(weights) if isinstance(weights, Iterator) else weights  # copies of the model need them
-        has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
-        paths = [b'' if whole else os.fsencode(name) for whole, name in zip(has_no_file, self._names)]
+        loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
+        paths = [b'' if one and one.folder is None else os.fsencode(name) for one, name in zip(loaded, self._names)]
         # A loaded model may differ from its folder, so copies and pickles contain it.
-        again = [source if isinstance(source, LoadedModel) else name for source, name in zip(sources, self._names)]
+        again = [one or name for one, name in zip(loaded, self._names)]
         self.path: bytes | list[bytes] = paths[0] if is_one else paths
         self._source = again[0] if is_one else again
-        loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
         parts = list(map(open_model, self._names, loaded))
         self._reader, self.vocabulary, _, self._end, self._split, tokenizer = mix(self._names, parts, self._weights)
         self.has_subwords = tokenizer is not None and tokenizer.tokens is not None

@@ -96,8 +96,7 @@ class NeuralLanguageModel(LanguageModel):
         network, num_devices = self.network, num_parts(self.sharding)
         # With a stateful body, every device must read all words in a block, but it scores only its share of them.
         num_readers = num_devices if network.body.start(1) is None else 1
-        # The smaller size of the two precisions, because a Transformer's memory grows with the square of the block.
-        largest = min(default_block_size(self.sharding.platform, 'bfloat16'), MAX_SCORES // network.vocabulary_size)
+        largest = min(default_block_size(self.sharding.platform), MAX_SCORES // network.vocabulary_size)
         share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # powers of two limit compilations
         size = max(SCORING_BATCH, min(largest, share))
         return size * num_readers + -size * num_readers % num_devices

@@ -131,14 +131,15 @@ def _backward(
     return terms, b_V, None
 
 
-def default_block_size(platform: str, precision: Precision) -> int:
+def default_block_size(platform: str, precision: Precision | None = None) -> int:
     """Returns the default number of examples per block for a platform and a precision of the matrix products.
 
-    Larger blocks need more memory for scores, which then no longer fit into the caches of a CPU or the buffers of a
-    TPU. However, each block reads the accumulated weight gradients from memory and writes them back. The values are the
-    fastest in experiments/cost/speed and experiments/cost/accelerator.
+    The precision is None for scores without gradients. Larger blocks need more memory for scores, which then no longer
+    fit into the caches of a CPU or the buffers of a TPU. However, each block reads the accumulated weight gradients
+    from memory and writes them back. The values are the fastest in experiments/cost/speed and
+    experiments/cost/accelerator.
     """
-    return {'cpu': 256 if precision == 'bfloat16' else 512, 'tpu': 1024}.get(platform, 4096)
+    return {'cpu': 512 if precision == 'float32' else 256, 'tpu': 1024}.get(platform, 4096)
 
 
 def _loss_and_gradients(

@@ -132,9 +132,9 @@ class LoadedModels:
             print(warning, file=sys.stderr)
         return lines
 
-    def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of each line in a text whose newlines are tokens."""
-        tokens = self.tokenize(text, kind)
+    def read_stream(self, lines: Sequence[str], kind: str) -> list[list[str]]:
+        """Returns the tokens of each line in a text whose newlines are tokens. A newline also follows the last line."""
+        tokens = self.tokenize('\n'.join([*lines, '']), kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]
         return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]

@@ -90,10 +90,8 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
     """
     vocabulary = models.vocabulary
     lines = unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n'))
-    if vocabulary.tokenizer.is_lossless:
-        words = models.read_stream('\n'.join([*lines, '']), flags.tokens)
-    else:
-        words = models.read_lines(lines, flags.tokens)
+    read = models.read_stream if vocabulary.tokenizer.is_lossless else models.read_lines
+    words = read(lines, flags.tokens)
     ids_T = vocabulary.encode([*itertools.chain.from_iterable(words)]).astype(np.int32)
     before_T = models.line_start.before(ids_T)
     first = Span(len(before_T), len(before_T) + len(ids_T) // _PARTS)
