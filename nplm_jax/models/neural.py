@@ -262,7 +262,9 @@ def _read_stream(
         read_blocks = map_parts(read_blocks, sharding, (None, 0, 0, 0, None), 0)
     elif parts > 1:
         read_blocks = map_parts(read_blocks, sharding, (None, None, None, 1, None), 1)
-    return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
+    mesh = jax.sharding.get_abstract_mesh() if sharding.mesh is None else sharding.mesh.abstract_mesh
+    with jax.sharding.use_abstract_mesh(mesh):  # the output layer reads whether the words are divided over devices
+        return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 
 
 @jit_float32

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import between, key
+from nplm_jax.distributed.sharding import MODEL
 from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 
@@ -95,7 +96,8 @@ class Softmax(OutputLayer):
 def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums, add_words: AddWords[Sums]) -> Sums:
     """Reduces the scores of all words to a single value, such as a sum over the words.
 
-    On a CPU, the scores are computed in blocks of at most MAX_SCORES scores, which fit into the cache.
+    On a CPU, the scores are computed in blocks of at most MAX_SCORES scores, which fit into the cache, unless the mesh
+    of the context (`jax.sharding.get_abstract_mesh`) divides the words over devices.
 
     Args:
         scorer: The function that computes the scores.
@@ -123,8 +125,10 @@ def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums,
             return sums
         return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
 
-    # Other scorers may read additional word tables, which this function does not split into blocks.
-    rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR else V
+    # Other scorers may read additional word tables, which this function does not split into blocks. A block of a table
+    # that is divided over devices would be gathered on every device.
+    is_divided = MODEL in jax.sharding.get_abstract_mesh().axis_names
+    rows_in_cache = max(1, MAX_SCORES // max(1, B)) if scorer is LINEAR and not is_divided else V
     in_cache, at_once = (functools.partial(in_parts, rows) for rows in (rows_in_cache, V))
     return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)
 
