@@ -106,12 +106,11 @@ _MOGRIFIER: Preset = {
     'train.evaluate_every': 0,  # once an epoch
     'train.patience': 4,
     'train.valid_words': VALID_WORDS,
+    'train.affixes': True,
     'train.calibrate': True,
     **RECURRENT,
 }
 _BROWN = 800_000  # training words of Brown
-# The maximum number of training words for suffix smoothing, which helps on Brown but not on WikiText-2.
-_SMOOTHED_WORDS = 1_500_000
 # The dropout rates of features, outputs and words, and the weight decay, for some values of `_equivalent_passes`.
 # `network` interpolates between them.
 _BY_EQUIVALENT_PASSES = {
@@ -151,8 +150,6 @@ def network(width: int, passes: float, words: int) -> Preset:
         'model.word_dropout': word_dropout,
         'output.samples': 500 if width <= 256 else 1000,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # larger texts need less decay
-        # Lower than the value of the other networks (3.0), because the rows of rare words change less.
-        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,
     }
 
 

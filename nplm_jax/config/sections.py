@@ -151,6 +151,11 @@ class TrainSettings:
         'starts as a plain mean; 1 means a plain mean throughout; 0 means no average',
     )
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
+    affixes: bool = key(
+        False,
+        'during training, add to each row of C rows that it shares with all words with the same prefix or suffix; rare '
+        'words then learn from other words; the trained network contains only the sums (training/affixes.py)',
+    )
     suffix_smoothing: NonNegative = key(
         0.0,
         'after training, mix each row of C, U and W with the mean row of all words with the same suffix; the value is '

@@ -25,6 +25,7 @@ class Batch(NamedTuple):
         extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution. They are
             replicated on every device.
         teachers: The parameters of a `Distilled` network's teachers, replicated on every device.
+        affixes_VxK: The affixes of each word, replicated on every device, or None; see `training.affixes`.
     """
 
     ids_SxL: jax.Array
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
     starts_SxL: jax.Array | None = None
     extras: Any = None
     teachers: Any = ()
+    affixes_VxK: Any = None
 
     @property
     def targets_B(self) -> jax.Array:
@@ -83,8 +85,6 @@ def make_batch(
     positions_SxT: jax.Array,
     lookback: int,
     line_end: int | None = None,
-    extras: Any = None,
-    teachers: Any = (),
 ) -> Batch:
     """Builds a batch from the positions of its targets. This function is pure and can be compiled with `jax.jit`.
 
@@ -94,8 +94,6 @@ def make_batch(
         lookback: The number of context tokens before the T input tokens. Positions before the start of the corpus are
             filled with the rare-word symbol.
         line_end: See `mark_lines`.
-        extras: See `Batch`.
-        teachers: See `Batch`.
     """
     tokens_T = jnp.asarray(tokens_T)
     before_SxR = positions_SxT[:, :1] + jnp.arange(-lookback - 1, -1, dtype=positions_SxT.dtype)[None, :]
@@ -103,7 +101,7 @@ def make_batch(
     ids_SxL = jnp.where(indices_SxL >= 0, tokens_T[jnp.maximum(indices_SxL, 0)], RARE_ID)
     ids_SxL, starts_SxL = mark_lines(ids_SxL, line_end)
     streams_S = jnp.arange(len(positions_SxT), dtype=jnp.int32)
-    return Batch(ids_SxL, tokens_T[positions_SxT], streams_S, starts_SxL, extras, teachers)
+    return Batch(ids_SxL, tokens_T[positions_SxT], streams_S, starts_SxL)
 
 
 def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax.Array | None]:

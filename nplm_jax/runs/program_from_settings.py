@@ -8,6 +8,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import ONE_DEVICE, PADDING_BIAS, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, SparseOutputLayer
+from nplm_jax.training.affixes import AFFIX_ROWS
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
@@ -18,19 +19,25 @@ _MAX_AVERAGED = 2**20
 
 
 def make_program(
-    settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
+    settings: Settings,
+    network: Network,
+    steps_per_epoch: int,
+    sharding: MeshSharding = ONE_DEVICE,
+    num_affixes: int = 0,
 ) -> Program:
     """Returns the program of a run. Runs that differ only in the seed and in `Rule.traced` have the same program."""
     total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
+    tables = *network.tables.all, *[AFFIX_ROWS][:num_affixes]
     return Program(
         network=network,
-        optimizer=make_optimizer(settings.optimizer, total, batch_size, network.tables.all, network.tables.units),
+        optimizer=make_optimizer(settings.optimizer, total, batch_size, tables, network.tables.units),
         batch_size=batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=isinstance(network.output, SparseOutputLayer) and updates_rows(settings),
         num_microbatches=settings.train.accumulate,
         average_decay=settings.train.average,
         average_start=average_start(settings, total),
+        num_affixes=num_affixes,
         sharding=dataclasses.replace(sharding, paddings=paddings_of(network)),
     )
 

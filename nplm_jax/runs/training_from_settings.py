@@ -14,6 +14,7 @@ from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program, make_schedule
+from nplm_jax.training.affixes import find_affixes
 from nplm_jax.training.step import StepInputs
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.training.word_source import make_word_source
@@ -39,9 +40,11 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     plugin_contract.validate(network, extras)
-    program = make_program(settings, network, schedule.steps_per_epoch, mesh)
+    affixes_VxK = find_affixes(data.vocabulary.words) if settings.train.affixes else None
+    num_affixes = 0 if affixes_VxK is None else int(affixes_VxK.max(initial=0))
+    program = make_program(settings, network, schedule.steps_per_epoch, mesh, num_affixes)
     teacher_params = tuple(teacher.params for teacher in teachers)
-    arrays = mesh.replicate((jax.tree.map(jnp.asarray, extras), teacher_params))
+    arrays = mesh.replicate(jax.tree.map(jnp.asarray, (extras, teacher_params, affixes_VxK)))
     inputs = StepInputs(None, *arrays)
     return TrainingRun(
         train=settings.train,

@@ -179,7 +179,6 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
     with out_of_memory_as_bad_input():
         teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
         run = prepare_run(settings, data, teachers)
-        program = run.program
         seconds: list[float] = []  # the duration of each chunk
         updates: list[int] = []
         begun = time.perf_counter()
@@ -191,7 +190,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             seconds.append(time.perf_counter() - begun - sum(seconds))
             updates.append(chunk.num_steps)
             step = (step + chunk.num_steps) % run.schedule.total_steps
-        model = run.model(step_lib.evaluation_params(program, state))
+        model = run.model(run.evaluation_params(state))
         num_words, scoring = num_valid_words(settings, data), []
         for _ in range(2):
             begun = time.perf_counter()

@@ -19,7 +19,8 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.nn import Keys
-from nplm_jax.outputs.output_layer import EMBEDDING, Params, Rows, View, view_rows
+from nplm_jax.outputs.output_layer import EMBEDDING, Params, Rows, View
+from nplm_jax.training import affixes
 from nplm_jax.training.deferred_decay import DeferredScaling
 
 
@@ -90,7 +91,7 @@ def gradients(
     def microbatch_gradients(streams: Any) -> tuple[Any, Any]:
         def loss(shared: Params, of_streams: Any) -> tuple[jax.Array, Any]:
             mapped = map_loss(device_loss, sharding)
-            (loss, nll), carry = mapped(shared, (*of_streams, streams[1]), replicated)
+            (loss, nll), carry = mapped(affixes.fold(shared, batch.affixes_VxK), (*of_streams, streams[1]), replicated)
             return loss, (nll, carry)
 
         gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
@@ -99,7 +100,8 @@ def gradients(
 
     # `streams` is sharded over devices and split into microbatches; `replicated` is not.
     of_examples: Any = rows and rows._replace(shared_S=cast(Any, None))
-    streams = (view.examples, view.contexts_SxLxM), (batch._replace(extras=None, teachers=()), carry, of_examples)
+    own = batch._replace(extras=None, teachers=(), affixes_VxK=None)
+    streams = (view.examples, view.contexts_SxLxM), (own, carry, of_examples)
     replicated = key, batch.extras, batch.teachers, rows and rows.shared_S
     (nll, shared), (carry, (examples, contexts)) = accumulate(microbatch_gradients, num_microbatches)(streams)
     return Gradients(nll, View(shared, examples, rows, contexts), carry)
@@ -114,15 +116,16 @@ def sparse_view(
     """
     ids_SxL = batch.recent(network.body.layout.lookback).ids_SxL
     tables = network.tables.words
-    view = view_rows(params, tables, rows)
 
-    def scale(name: str, rows: jax.Array) -> jax.Array:
-        return rows if deferred is None else deferred.scales[name] * rows
+    def gather(name: str, ids: jax.Array) -> jax.Array:
+        rows = params[name][ids] if deferred is None else deferred.scales[name] * params[name][ids]
+        return rows + affixes.shared_features(params, ids, batch.affixes_VxK) if name == EMBEDDING else rows
 
-    others = {name: value for name, value in params.items() if name != EMBEDDING and name not in tables}
-    shared = others | {name: scale(name, view.shared[name]) for name in tables}
-    examples = {name: scale(name, view.examples[name]) for name in tables}
-    contexts_SxLxM = scale(EMBEDDING, params[EMBEDDING][ids_SxL])
+    gathered = {EMBEDDING, affixes.AFFIX_ROWS, *tables}
+    others = {name: value for name, value in params.items() if name not in gathered}
+    shared = others | {name: gather(name, rows.shared_S) for name in tables}
+    examples = {name: gather(name, rows.examples_BxL) for name in tables}
+    contexts_SxLxM = gather(EMBEDDING, ids_SxL)
     return View(constrain_replicated(shared, sharding), constrain_examples(examples, sharding), rows, contexts_SxLxM)
 
 

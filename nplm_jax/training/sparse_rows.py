@@ -15,6 +15,7 @@ from nplm_jax.distributed.constraints import constrain, constrain_replicated
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Params, View
+from nplm_jax.training import affixes
 from nplm_jax.training.deferred_decay import add_rows
 
 
@@ -75,6 +76,9 @@ def row_gradients(
         else:
             rows[name] = jnp.concatenate(ids)
             grads[name] = jnp.concatenate(constrain_replicated(values, sharding))
+        if name == EMBEDDING and affixes.AFFIX_ROWS in params:
+            shared_FxM = affixes.gradient(params, ids, values, batch.affixes_VxK)
+            grads |= constrain({affixes.AFFIX_ROWS: shared_FxM}, sharding)
     return grads, rows
 
 

@@ -19,7 +19,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, pad
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
-from nplm_jax.training import optimizer_plugin, sparse_rows
+from nplm_jax.training import affixes, optimizer_plugin, sparse_rows
 from nplm_jax.training.deferred_decay import DeferredScaling, mix
 from nplm_jax.training.gradients import Gradients, gradients
 from nplm_jax.training.optimizers import Hyperparams, Optimizer
@@ -61,16 +61,18 @@ class StepInputs:
             caller passes batches instead of positions.
         extras: The constant arrays of the output layer, which every batch contains as `Batch.extras`.
         teachers: The parameters of the teachers, which every batch contains as `Batch.teachers`.
+        affixes_VxK: The affixes of each word, which every batch contains as `Batch.affixes_VxK`.
     """
 
     tokens_T: Any = None
     extras: Any = None
     teachers: Any = ()
+    affixes_VxK: Any = None
 
     def batch(self, network: Network, positions_SxT: jax.Array) -> Batch:
         """Returns the batch whose targets are at the given int32 positions in `tokens_T`. See `make_batch`."""
-        arrays = self.extras, self.teachers
-        return make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end, *arrays)
+        batch = make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end)
+        return batch._replace(extras=self.extras, teachers=self.teachers, affixes_VxK=self.affixes_VxK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Program:
         num_microbatches: The number of microbatches per update; see `gradients.accumulate`.
         average_decay: The decay of the parameter average per update, or 0 for no average.
         average_start: The number of updates before averaging starts.
+        num_affixes: The number of affix rows; see `affixes`.
         sharding: The sharding of the state.
     """
 
@@ -97,6 +100,7 @@ class Program:
     num_microbatches: int = 1
     average_decay: float = 0.0
     average_start: int = 0
+    num_affixes: int = 0
     sharding: MeshSharding = ONE_DEVICE
 
     def unshard(self, tree: Any) -> Any:
@@ -118,7 +122,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
     """
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
     key = jax.random.fold_in(jax.random.key(seed), 0)
-    params = network.init(key, bias_V)
+    params = affixes.init(network.init(key, bias_V), program.num_affixes)
     carry = network.start(network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output, V = network.output, network.vocabulary_size

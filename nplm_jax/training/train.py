@@ -22,7 +22,7 @@ from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.mixture import CachedScores, Scores
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.training import calibration, finite, suffix_smoothing
+from nplm_jax.training import affixes, calibration, finite, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loss_reader import LossReader
@@ -171,11 +171,12 @@ def fit(training: Training) -> Trained:
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
     """Restores the newest checkpoint, or initializes the run if there is none, on the devices of the run."""
     shapes, place = run.state_shapes(), run.program.sharding.shard
-    restored = store and store.restore(shapes, shapes.params)
+    best_shapes = jax.eval_shape(affixes.fold, shapes.params, run.inputs.affixes_VxK)
+    restored = store and store.restore(shapes, best_shapes)
     if not multihost.broadcast_from_primary(np.bool(restored is not None)):
         state = run.init_state()
-        return state, Best(jax.tree.map(jnp.copy, state.params), {}), Progress()
-    state, best, saved = restored or (*jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (shapes, shapes.params)), {})
+        return state, Best(jax.tree.map(jnp.copy, run.evaluation_params(state)), {}), Progress()
+    state, best, saved = restored or (*jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (shapes, best_shapes)), {})
     arrays = jax.tree.map(np.asarray, dataclasses.asdict(Progress(**saved)))
     state, best, arrays = multihost.broadcast_from_primary((state, best, arrays))
     return place(state), Best(place(best), {}), Progress(**{key: array.item() for key, array in arrays.items()})
@@ -190,7 +191,7 @@ def validate(
         The best parameters so far, and the updated progress. Its field `finished` is True after the last update, and if
         the NLL has not improved for `train.patience` validations.
     """
-    params = step_lib.evaluation_params(run.program, state)
+    params = run.evaluation_params(state)
     try:
         nll, scores = score_valid(run, params)
     except NonFiniteError as error:

@@ -18,6 +18,7 @@ from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import affixes
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.milestones import Schedule
@@ -131,10 +132,17 @@ class TrainingRun:
             bias_V = multihost.broadcast_from_primary(unigram_log_probabilities(*words))
         return step_lib.init_state(self.program, self.seed, self.hyperparams, bias_V)
 
+    def evaluation_params(self, state: TrainState) -> Params:
+        """Returns the parameters of the network for evaluation; see `step.evaluation_params`."""
+        return _fold(step_lib.evaluation_params(self.program, state), self.inputs.affixes_VxK)
+
     def state_shapes(self) -> TrainState:
         """Returns the shapes and dtypes of an unsharded state, as it is stored in checkpoints."""
         program = dataclasses.replace(self.program, sharding=sharding.ONE_DEVICE)
         return jax.eval_shape(lambda: step_lib.init_state(program, self.seed, self.hyperparams))
+
+
+_fold = jax.jit(affixes.fold)
 
 
 @contextlib.contextmanager

@@ -48,7 +48,9 @@ def read_by_teachers(run, num_updates):
     network, B = run.program.network, run.program.batch_size
     words, state, found = run.words(0, 0, num_updates * B), network.start(B // network.layout.bptt_length)[1], []
     for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.layout.bptt_length):
-        batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback, teachers=run.inputs.teachers)
+        batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback)._replace(
+            teachers=run.inputs.teachers
+        )
         teachers, state = network.read(batch, state)
         found.append((positions_SxT, teachers))
     return found

@@ -139,7 +139,7 @@ def start(settings):
         program,
         state,
         inputs,
-        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback, extras=inputs.extras),
+        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback)._replace(extras=inputs.extras),
     )
 
 
