@@ -3,8 +3,8 @@
     python -m experiments.audit [--files]
 
 Prints one row per study. A result is good if it records its versions and a commit of this repository without local
-changes, and if none of the versions is known to compute wrong numbers. --files prints one row for each result that is
-not good.
+changes, if none of the versions is known to compute wrong numbers, and if its config still has the recorded settings.
+--files prints one row for each result that is not good.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from experiments import origins, study
+from experiments import origins, points, study
 from experiments.origins import Origin
-from experiments.results import study_of
+from experiments.results import changed_keys, study_of
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.keys import list_keys
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_line import load_config
 
 HERE = pathlib.Path(__file__).parent
-FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions')
+EARLIER = 'earlier settings'
+FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions', EARLIER)
 HEADER = ['study', 'results', 'good', *FAULTS]
 
 
 def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
-    """Returns the entries of FAULTS that apply to a result of this origin.
+    """Returns the entries of FAULTS, except EARLIER, that apply to a result of this origin.
 
     Args:
         origin: The origin.
@@ -40,7 +44,7 @@ def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
         'unknown commit': known is not None and not all(any(full.startswith(x) for full in known) for x in hashes),
         'no versions': origin.is_partial,
     }
-    return [fault for fault in FAULTS if found[fault]]
+    return [fault for fault in found if found[fault]]
 
 
 def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
@@ -50,8 +54,24 @@ def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
     """Returns the faults of each result. For a good result, the list is empty."""
-    known = known_commits()
-    return {path: faults_of(origin, known) for path, origin in results.items()}
+    known, earlier = known_commits(), with_earlier_settings()
+    return {path: faults_of(origin, known) + [EARLIER] * (path in earlier) for path, origin in results.items()}
+
+
+@functools.cache
+def with_earlier_settings() -> frozenset[pathlib.Path]:
+    """Returns the results of runs that were trained with other settings than their configs have today."""
+    trained = (point for study in points.STUDIES.values() for point in study() if isinstance(point, points.Training))
+    return frozenset(point.result for point in trained if point.result.exists() and not _is_current(point))
+
+
+def _is_current(point: points.Training) -> bool:
+    """Returns whether a run's config has the settings that its result records."""
+    recorded = json.loads(point.result.read_text()).get('settings')
+    config = config_lib.override(load_config(point.config), point.keys)
+    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
+    now = json.loads(json.dumps({name: keys.get(name) for name in recorded or {}}))
+    return recorded is None or (now == recorded and changed_keys(config).keys() <= recorded.keys())
 
 
 @functools.cache

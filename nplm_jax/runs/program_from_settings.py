@@ -8,7 +8,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import ONE_DEVICE, PADDING_BIAS, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, SparseOutputLayer
-from nplm_jax.training.affixes import AFFIX_ROWS
+from nplm_jax.training import affixes
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
@@ -27,7 +27,7 @@ def make_program(
 ) -> Program:
     """Returns the program of a run. Runs that differ only in the seed and in `Rule.traced` have the same program."""
     total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
-    tables = *network.tables.all, *[AFFIX_ROWS][:num_affixes]
+    tables = *network.tables.all, *map(affixes.name_of, network.tables.of_words)
     return Program(
         network=network,
         optimizer=make_optimizer(settings.optimizer, total, batch_size, tables, network.tables.units),

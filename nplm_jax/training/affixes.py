@@ -1,20 +1,21 @@
-"""Affix rows, through which words with the same prefix or suffix share a part of their word features in training.
+"""Affix rows, through which words with the same prefix or suffix share a part of their parameters in training.
 
-While a network is trained, the features of word w are C_w + (sum of A_f over the affixes f of w) / 2, where A contains
-one row per affix. Rare words therefore learn from other words. The rows of A start at zero. For evaluation and after
-training, each row of C is replaced with this sum, so that a trained network contains no affixes.
+While a network is trained, the row of word w in C, and in output matrices with one row per word, is
+c_w + (sum of a_f over the affixes f of w) / 2. The matrix c has one row per word, and the matrix a has one row per
+affix. Rare words therefore learn from other words. The rows of affixes start at zero. For evaluation and after
+training, the rows of words are replaced with these sums, so that a trained network contains no affixes.
 
 The affixes of a word are its prefixes of two to four letters and its suffixes of one to three letters, followed by a
 mark of the end of the word. A prefix may be the whole word. Affixes of a single word are omitted.
 
-Dims: V vocabulary, M word features, F affixes, K affixes per word, N gathered words.
+Dims: V vocabulary, D columns of a matrix, F affixes, K affixes per word, N gathered words.
 
 References:
     Bojanowski et al., Enriching word vectors with subword information, TACL 2017 (sums over all substrings).
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -22,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import SPECIAL_TOKENS
+from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 
-AFFIX_ROWS = 'A_FxM'
 _WEIGHT = 0.5  # the weight of the sum over the affixes
 
 
@@ -49,38 +50,47 @@ def _affixes(word: str) -> list[str]:
     return suffixes + [marked[:length] for length in (3, 4, 5) if length < len(marked)]
 
 
-def init(params: Params, num_affixes: int) -> Params:
-    """Adds the affix rows to the parameters if there are any affixes."""
-    return params | {AFFIX_ROWS: jnp.zeros((num_affixes, params[EMBEDDING].shape[1]))} if num_affixes else params
+def name_of(table: str) -> str:
+    """Returns the name of the affix rows of a matrix with one row per word."""
+    return f'affixes_{table}'
 
 
-def shared_features(params: Params, ids: jax.Array, affixes_VxK: jax.Array | None) -> jax.Array | float:
-    """Returns the part of the features of words that comes from their affixes, with shape (*ids.shape, M), or 0."""
-    if AFFIX_ROWS not in params:
+def init(params: Params, network: Network, num_affixes: int) -> Params:
+    """Adds affix rows to the initial parameters, unless there are no affixes."""
+    tables = network.tables.of_words if network.output.takes_new_words else (EMBEDDING,)
+    widths = {name: params[name].shape[1] for name in tables if num_affixes and jnp.ndim(params[name]) > 1}
+    return params | {name_of(name): jnp.zeros((num_affixes, width)) for name, width in widths.items()}
+
+
+def shared_part(params: Params, table: str, ids: jax.Array, affixes_VxK: Any) -> jax.Array | float:
+    """Returns the part of the rows of words that comes from their affixes, with shape (*ids.shape, D).
+
+    Returns 0 if the table has no affix rows.
+    """
+    if name_of(table) not in params:
         return 0.0
-    assert affixes_VxK is not None
-    return _WEIGHT * jnp.sum(params[AFFIX_ROWS].at[affixes_VxK[ids]].get(mode='fill', fill_value=0), axis=-2)
+    of_words = affixes_VxK.at[ids].get(mode='fill', fill_value=len(params[name_of(table)]))  # a mesh pads the tables
+    return _WEIGHT * jnp.sum(params[name_of(table)].at[of_words].get(mode='fill', fill_value=0), axis=-2)
 
 
-def gradient(params: Params, ids: Sequence[jax.Array], values: Sequence[jax.Array], affixes_VxK: Any) -> jax.Array:
-    """Returns the gradient with respect to the affix rows.
+def gradient(rows_FxD: jax.Array, ids: Iterable[jax.Array], values: Iterable[jax.Array], affixes_VxK: Any) -> jax.Array:
+    """Returns the gradient with respect to affix rows.
 
     Args:
-        params: The parameters.
+        rows_FxD: The affix rows of a table.
         ids: The word ids of each part of a batch, int32, N.
-        values: For each part, the gradients with respect to the features of its words, N x M.
+        values: For each part, the gradients with respect to the rows of its words, N x D.
         affixes_VxK: The affixes of each word.
     """
-    grads_FxM = jnp.zeros_like(params[AFFIX_ROWS])
-    for ids_N, values_NxM in zip(ids, values):
-        grads_FxM = grads_FxM.at[affixes_VxK[ids_N]].add(_WEIGHT * values_NxM[:, None, :], mode='drop')
-    return grads_FxM
+    grads_FxD = jnp.zeros_like(rows_FxD)
+    for ids_N, values_NxD in zip(ids, values):
+        grads_FxD = grads_FxD.at[affixes_VxK[ids_N]].add(_WEIGHT * values_NxD[:, None, :], mode='drop')
+    return grads_FxD
 
 
-def fold(params: Params, affixes_VxK: jax.Array | None) -> Params:
-    """Returns the parameters without affix rows, in which C contains the features of all words."""
-    if AFFIX_ROWS not in params:
-        return params
-    C_VxM = params[EMBEDDING]
-    folded = params | {EMBEDDING: C_VxM + shared_features(params, jnp.arange(len(C_VxM)), affixes_VxK)}
-    return {name: value for name, value in folded.items() if name != AFFIX_ROWS}
+def fold(params: Params, affixes_VxK: Any) -> Params:
+    """Returns the parameters without affix rows, which are added to the rows of the words."""
+    tables = {name: params[name] for name in params if name_of(name) in params}
+    parts = {name: shared_part(params, name, jnp.arange(len(table)), affixes_VxK) for name, table in tables.items()}
+    others = {name: value for name, value in params.items() if name not in map(name_of, tables)}
+    return others | {name: table + parts[name] for name, table in tables.items()}

@@ -119,10 +119,10 @@ def sparse_view(
 
     def gather(name: str, ids: jax.Array) -> jax.Array:
         rows = params[name][ids] if deferred is None else deferred.scales[name] * params[name][ids]
-        return rows + affixes.shared_features(params, ids, batch.affixes_VxK) if name == EMBEDDING else rows
+        return rows + affixes.shared_part(params, name, ids, batch.affixes_VxK)
 
-    gathered = {EMBEDDING, affixes.AFFIX_ROWS, *tables}
-    others = {name: value for name, value in params.items() if name not in gathered}
+    gathered = EMBEDDING, *tables
+    others = {name: params[name] for name in params if name not in (*gathered, *map(affixes.name_of, gathered))}
     shared = others | {name: gather(name, rows.shared_S) for name in tables}
     examples = {name: gather(name, rows.examples_BxL) for name in tables}
     contexts_SxLxM = gather(EMBEDDING, ids_SxL)

@@ -76,9 +76,9 @@ def row_gradients(
         else:
             rows[name] = jnp.concatenate(ids)
             grads[name] = jnp.concatenate(constrain_replicated(values, sharding))
-        if name == EMBEDDING and affixes.AFFIX_ROWS in params:
-            shared_FxM = affixes.gradient(params, ids, values, batch.affixes_VxK)
-            grads |= constrain({affixes.AFFIX_ROWS: shared_FxM}, sharding)
+        if (shared := affixes.name_of(name)) in params:
+            shared_FxD = affixes.gradient(params[shared], ids, values, batch.affixes_VxK)
+            grads |= constrain({shared: shared_FxD}, sharding)
     return grads, rows
 
 

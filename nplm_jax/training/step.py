@@ -122,7 +122,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
     """
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
     key = jax.random.fold_in(jax.random.key(seed), 0)
-    params = affixes.init(network.init(key, bias_V), program.num_affixes)
+    params = affixes.init(network.init(key, bias_V), network, program.num_affixes)
     carry = network.start(network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output, V = network.output, network.vocabulary_size

@@ -11,6 +11,7 @@ from helpers import refuses
 from experiments import audit, origins, points, results, runs
 from experiments.paper.section5 import paired
 from experiments.sources import of_runs
+from nplm_jax.runs.command_line import load_config
 
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
 GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}
@@ -66,6 +67,29 @@ def test_a_list_of_results_to_repeat_has_their_versions_and_faults(monkeypatch):
     assert [cell.strip() for cell in lines[-1].strip('|').split('|')] == [
         'paper/table1/b', '0.10.2', 'a1b2c3d4e5f6', 'excluded jaxlib'
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'change,is_earlier',
+    [
+        ({}, False),
+        ({'model.h': 50}, True),  # another value
+        ({'model.h': None}, True),  # a key that had its default
+        ({'model.renamed': 1}, True),
+        ({'train.patience': 2}, False),  # a default that was recorded
+    ],
+)
+def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earlier, tmp_path, monkeypatch):
+    point = points.Training(tmp_path / 'row.json', 'row', config='configs/brown.py:mlp9', keys={'seed': 2})
+    settings = results.changed_keys(load_config(point.config)) | change
+    recorded = {**GOOD, 'settings': {key: value for key, value in settings.items() if value is not None}}
+    point.result.write_text(json.dumps(recorded))
+    monkeypatch.setattr(points, 'STUDIES', {'study': lambda: [point]})
+    monkeypatch.setattr(audit, 'known_commits', lambda: KNOWN)
+    audit.with_earlier_settings.cache_clear()
+    faults = ['earlier settings'] if is_earlier else []
+    assert audit.faults({point.result: origins.of(recorded)}) == {point.result: faults}
+    audit.with_earlier_settings.cache_clear()
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):

@@ -16,10 +16,10 @@ from helpers import (
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
 from nplm_jax.nn import Keys
-from nplm_jax.outputs.output_layer import EMBEDDING, View, view_rows
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, View, view_rows
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import affixes
-from nplm_jax.training.affixes import AFFIX_ROWS, find_affixes
+from nplm_jax.training.affixes import find_affixes
 from nplm_jax.training.gradients import gradients
 from nplm_jax.training.sparse_rows import scatter_to_dense
 
@@ -28,8 +28,17 @@ TIED = {
     **SPARSE, 'model.family': 'lstm', 'model.h': 3, 'model.m': 3, 'model.tied': True, 'model.direct': False,
     'output.kind': 'sampled', 'output.samples': 20, 'train.batch_size': 8, 'model.bptt_length': 4,
 }  # fmt: skip
+NCE = {**SPARSE, 'output.kind': 'nce'}
 ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.decay': 0.3, 'optimizer.learning_rate': 0.01}
-KINDS = [{}, {**SPARSE, 'output.kind': 'nce'}, TIED, {**TIED, **ROWWISE}, {**TIED, **ROWWISE, 'train.average': 0.5}]
+KINDS = [
+    {},
+    NCE,
+    {**SPARSE, 'output.kind': 'tree'},
+    {**NCE, **ROWWISE},
+    TIED,
+    {**TIED, **ROWWISE},
+    {**TIED, **ROWWISE, 'train.average': 0.5},
+]
 
 
 def test_affixes_are_prefixes_and_suffixes_that_words_share():
@@ -67,14 +76,16 @@ def test_gradients_are_those_of_written_out_features(changes):
     _, _, positions_T, _, _, inputs = run.chunk(state, 0)
     positions_SxT = positions_T[: run.program.batch_size].reshape(-1, network.layout.bptt_length)
     batch, key = inputs.batch(network, positions_SxT), jax.random.key(3)
-    assert params[AFFIX_ROWS].shape == (int(batch.affixes_VxK.max()), params[EMBEDDING].shape[1])
+    tables = network.tables.of_words if network.output.takes_new_words else (EMBEDDING,)  # a tree's rows are nodes
+    shared = {affixes.name_of(name) for name in tables if name != BIAS}
+    assert shared == {name for name in params if name.startswith('affixes_')}
     found = gradients(params, network, batch, network.start(len(positions_SxT)), key)
     expected = jax.grad(lambda params: nll_of(network, params, batch, key))(params)
     dense = found.view.shared
     if found.view.rows is not None:
         dense = scatter_to_dense(found.view, batch, params, network, run.program.sharding)
     assert_close(dense, expected, rtol=1e-4, atol=2e-6)
-    assert np.abs(expected[AFFIX_ROWS]).max() > 1e-4
+    assert all(np.abs(expected[name]).max() > 1e-4 for name in shared)
 
 
 @pytest.mark.parametrize('changes', KINDS)
@@ -89,6 +100,9 @@ def test_runs_train_together():
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize('changes', [{'train.batch_size': 16}, {**TIED, **ROWWISE, 'train.batch_size': 32}])
+@pytest.mark.parametrize(
+    'changes',
+    [{'train.batch_size': 16}, {'train.batch_size': 32, **NCE, **ROWWISE}, {**TIED, **ROWWISE, 'train.batch_size': 32}],
+)
 def test_on_eight_devices_they_train_as_on_one(changes):
     check_eight_devices({**changes, **AFFIXES}, 2, 4, 'shard_map')
