@@ -142,7 +142,7 @@ _BEST: presets.Preset = {
     'optimizer.row_adaptivity': 0.5,
     'train.batch_size': 512,
     'train.epochs': 5,
-    'train.suffix_smoothing': 3.0,
+    'train.affixes': True,
     'train.calibrate': True,
     'train.valid_words': presets.VALID_WORDS,
     'train.checkpoint_every': 2000,

@@ -89,7 +89,7 @@ RESIDUAL: Preset = {
     'train.batch_size': 1024,
     'model.bptt_length': 32,
     'train.epochs': 4,
-    'train.suffix_smoothing': 3.0,
+    'train.affixes': True,
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }

@@ -153,16 +153,9 @@ class TrainSettings:
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
     affixes: bool = key(
         False,
-        'during training, add to each row of C rows that it shares with all words with the same prefix or suffix; rare '
-        'words then learn from other words; the trained network contains only the sums (training/affixes.py)',
-    )
-    suffix_smoothing: NonNegative = key(
-        0.0,
-        'after training, mix each row of C, U and W with the mean row of all words with the same suffix; the value is '
-        'the training count at which the row and the mean have the same weight; smoothing is applied before '
-        'train.calibrate, and is skipped if it increases the validation perplexity (training/suffix_smoothing.py); 0 '
-        'means no smoothing, as in the paper',
-        _has_row_per_word,
+        'during training, add to the rows of each word in C, U and W rows that it shares with all words that have the '
+        'same prefix or suffix, so that rare words learn from other words; the trained network contains only the sums '
+        '(training/affixes.py); the paper does not use affixes',
     )
     calibrate: bool = key(
         False,

@@ -121,7 +121,7 @@ class Reporter(reporter.Reporter):
         write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Shows the validation perplexity before and after a post-processing step. See `training.reporter`."""
+        """Shows the validation perplexity before and after post-processing. See `training.reporter`."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
         changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
         write(f'{self._label}{changed}')

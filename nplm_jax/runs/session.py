@@ -258,7 +258,7 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
 
 
 def _postprocessing(progress: Progress) -> dict[str, Any]:
-    """Returns the validation perplexities before and after smoothing and calibration, for results.json."""
+    """Returns the validation perplexities before and after calibration, for results.json."""
     nlls = {'before': progress.best_valid_nll, 'after': progress.postprocessed_nll}
     perplexities = {name: perplexity.nll_to_perplexity(nll) for name, nll in nlls.items()}
     return {'postprocessing': perplexities} if math.isfinite(progress.postprocessed_nll) else {}

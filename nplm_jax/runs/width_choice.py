@@ -136,8 +136,8 @@ class Budget:
         validation = score * num_valid_words(settings, self.data)
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
-        after = bool(settings.train.suffix_smoothing) + settings.train.calibrate  # validations after training
-        updates = int((self.seconds - speed.start - calibrated - (validations + after) * validation) / update)
+        validating = (validations + settings.train.calibrate) * validation  # calibration ends with a validation
+        updates = int((self.seconds - speed.start - calibrated - validating) / update)
         if updates < self.updates(1) <= _STRETCH * updates:
             updates = self.updates(1)
         return Plan(min(updates, self.most_updates), validations)

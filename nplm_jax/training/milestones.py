@@ -19,8 +19,7 @@ class Progress:
             not included.
         train_seconds: The part of `seconds` that was spent on updates, including their compilation.
         finished: Whether training has ended.
-        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word. Infinite if neither
-            of them has been applied.
+        postprocessed_nll: The validation NLL after calibration, nats per word. Infinite without calibration.
     """
 
     step: int = 0

@@ -38,9 +38,9 @@ class Reporter:
         """Called after the post-processing of the best parameters, such as calibration.
 
         Args:
-            what: The name of the post-processing steps, a noun phrase such as `suffix smoothing`.
-            before: The mean NLL of the validation words before these steps, nats per word.
-            after: The mean NLL of the validation words after these steps, nats per word.
+            what: The name of the post-processing, a noun phrase such as `calibration`.
+            before: The mean NLL of the validation words before it, nats per word.
+            after: The mean NLL of the validation words after it, nats per word.
         """
 
     def close(self) -> None:

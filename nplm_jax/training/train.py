@@ -22,7 +22,7 @@ from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.mixture import CachedScores, Scores
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.training import affixes, calibration, finite, suffix_smoothing
+from nplm_jax.training import affixes, calibration, finite
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loss_reader import LossReader
@@ -216,34 +216,17 @@ def validate(
 
 
 def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
-    """Applies suffix smoothing and calibration to the best parameters, if these steps are enabled.
-
-    The smoothed parameters are kept only if they have a lower validation NLL.
-    """
-    data, train, started = run.data, run.train, time.perf_counter()
-    before = nll = progress.best_valid_nll
-    changes = []
-    if k := train.suffix_smoothing:
-        smoothed = suffix_smoothing.smooth(run.program.network, run.program.unshard(best.params), data, k)
-        smoothed = run.program.sharding.shard(smoothed)
-        smoothed_nll, scores = score_valid(run, smoothed)
-        if smoothed_nll < before:
-            best, nll = Best(smoothed, scores), smoothed_nll
-            changes.append('suffix smoothing')
-        else:
-            reporter.postprocessed('suffix smoothing (rejected)', before, smoothed_nll)
-    if train.calibrate:
-        calibrated = calibration.calibrate(run.model(best.params, is_shared=True), data)
-        nll, scores = score_valid(run, calibrated)
-        best = Best(calibrated, scores)
-        fitted, valid = calibration.num_words(data), len(data.valid)
-        words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of {valid:,}'
-        changes.append(f'calibration on {words} validation words')
-    if changes:
-        seconds = progress.seconds + time.perf_counter() - started
-        progress = dataclasses.replace(progress, seconds=seconds, postprocessed_nll=nll)
-        reporter.postprocessed(' and '.join(changes), before, nll)
-    return best, progress
+    """Calibrates the best parameters, if calibration is enabled."""
+    if not run.train.calibrate:
+        return best, progress
+    data, started = run.data, time.perf_counter()
+    calibrated = calibration.calibrate(run.model(best.params, is_shared=True), data)
+    nll, scores = score_valid(run, calibrated)
+    fitted, valid = calibration.num_words(data), len(data.valid)
+    words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of {valid:,}'
+    reporter.postprocessed(f'calibration on {words} validation words', progress.best_valid_nll, nll)
+    seconds = progress.seconds + time.perf_counter() - started
+    return Best(calibrated, scores), dataclasses.replace(progress, seconds=seconds, postprocessed_nll=nll)
 
 
 def save(

@@ -154,7 +154,7 @@ def summarize() -> str:
 
 
 def seeds() -> str:
-    """Returns the tables of rows with several seeds, and of the gains from smoothing and calibration."""
+    """Returns the tables of rows with several seeds, and of the gains from calibration."""
     table = []
     for corpus, folder in {'brown': RESULTS, 'wikitext2': results.folder('wikitext2')}.items():
         for preset, numbers in FRONTIER[corpus].items():
@@ -164,7 +164,7 @@ def seeds() -> str:
             shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
             means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
             table.append([corpus, preset, ', '.join(f'{test:.1f}' for test in tests), *means])
-    return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'smoothing and calibration'], table)
+    return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'calibration'], table)
 
 
 def make() -> str:

@@ -53,7 +53,7 @@ RESAMPLES = 2000
 INTERVAL = 2.5, 97.5  # percent
 RARE, TRAINED = 'share of <rare>', 'trained'
 KINDS = {'word': 'the word itself', 'after': 'the words after it'}
-UNSMOOTHED = {'train.suffix_smoothing': 0.0, 'train.calibrate': False}  # as in the committed results
+UNSMOOTHED = {'train.affixes': False, 'train.calibrate': False}  # as in the committed results
 # Row of configs/brown.py, changed keys, and the numbers of occurrences from which words are induced.
 NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'window': ('quick', {}, (1, 2, 5, 10)),

@@ -186,10 +186,10 @@ def test_a_perplexity_of_a_sample_says_of_how_many_words_it_is(tmp_path, lines):
     reporter.start(Progress(), SCHEDULE, 3, COST, sampled_words=20_000)
     reporter.trained(Progress(step=4, train_seconds=1.0), np.ones(4))
     reporter.validated(Progress(step=4, best_step=4, valid_nll=2.0))
-    reporter.postprocessed('suffix smoothing', np.log(62.08), np.log(61.28))
+    reporter.postprocessed('calibration', np.log(62.08), np.log(61.28))
     reporter.close()
-    validated, smoothed = (numbers(line) for line in lines()[0] if '20,000' in line)
-    assert '7.39' in validated and smoothed == ['62.08', '61.28', '20,000']
+    validated, calibrated = (numbers(line) for line in lines()[0] if '20,000' in line)
+    assert '7.39' in validated and calibrated == ['62.08', '61.28', '20,000']
 
 
 def test_what_to_do_next_quotes_the_folder(tmp_path):
