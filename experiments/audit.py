@@ -14,7 +14,7 @@ import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from experiments import origins, points, study
 from experiments.origins import Origin
@@ -54,15 +54,14 @@ def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
     """Returns the faults of each result. For a good result, the list is empty."""
-    known, earlier = known_commits(), with_earlier_settings()
+    known, earlier = known_commits(), with_earlier_settings(results)
     return {path: faults_of(origin, known) + [EARLIER] * (path in earlier) for path, origin in results.items()}
 
 
-@functools.cache
-def with_earlier_settings() -> frozenset[pathlib.Path]:
-    """Returns the results of runs that were trained with other settings than their configs have today."""
-    trained = (point for study in points.STUDIES.values() for point in study() if isinstance(point, points.Training))
-    return frozenset(point.result for point in trained if point.result.exists() and not _is_current(point))
+def with_earlier_settings(paths: Collection[pathlib.Path]) -> set[pathlib.Path]:
+    """Returns those of the given results whose runs had other settings than their configs have today."""
+    some = (point for study in points.STUDIES.values() for point in study() if point.result in paths)
+    return {point.result for point in some if isinstance(point, points.Training) and not _is_current(point)}
 
 
 def _is_current(point: points.Training) -> bool:

@@ -53,11 +53,12 @@ def _load(row: Mapping[str, Any]) -> float:
     return load[0] if isinstance(load, list) else load
 
 
-def note(files: Mapping[pathlib.Path, Any]) -> str:
+def note(files: Mapping[pathlib.Path, Any], earlier: Collection[pathlib.Path] = ()) -> str:
     """Returns a note with one sentence for each reason to distrust a table's results or times, or '' without reasons.
 
     Args:
         files: The contents of the files that the table shows.
+        earlier: Those of the files whose runs had other settings than their configs have today.
     """
     origins = {path: of(files[path]) for path in sorted(files)}
     sentences = []
@@ -68,6 +69,8 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
         sentences.append(f'{_subject(some, origins)} measured with uncommitted changes.')
     if some := [path for path, origin in origins.items() if origin.is_partial]:
         sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
+    if some := [path for path in origins if path in earlier]:
+        sentences.append(f'{_subject(some, origins)} trained with earlier settings.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
         sentences.append(f'{_subject(some, origins)} timed while other programs ran.')
     return f'Note: {" ".join(sentences)}' if sentences else ''

@@ -86,10 +86,10 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
     point.result.write_text(json.dumps(recorded))
     monkeypatch.setattr(points, 'STUDIES', {'study': lambda: [point]})
     monkeypatch.setattr(audit, 'known_commits', lambda: KNOWN)
-    audit.with_earlier_settings.cache_clear()
     faults = ['earlier settings'] if is_earlier else []
     assert audit.faults({point.result: origins.of(recorded)}) == {point.result: faults}
-    audit.with_earlier_settings.cache_clear()
+    note = origins.note({point.result: recorded}, audit.with_earlier_settings([point.result]))
+    assert note == ('Note: The result was trained with earlier settings.' if is_earlier else '')
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):

@@ -159,7 +159,7 @@ def seeds() -> str:
     for corpus, folder in {'brown': RESULTS, 'wikitext2': results.folder('wikitext2')}.items():
         for preset, numbers in FRONTIER[corpus].items():
             paths = (seed_result(folder, preset, seed) for seed in numbers)
-            found = [results.read(path.parent, path.stem) for path in paths]
+            found = [results.read(path.parent, path.stem) for path in paths if path.exists()]
             tests = [each['perplexity']['test'] for each in found]
             shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
             means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
