@@ -58,7 +58,7 @@ def name_of(table: str) -> str:
 def init(params: Params, network: Network, num_affixes: int) -> Params:
     """Adds affix rows to the initial parameters, unless there are no affixes."""
     tables = network.tables.of_words if network.output.takes_new_words else (EMBEDDING,)
-    widths = {name: params[name].shape[1] for name in tables if num_affixes and jnp.ndim(params[name]) > 1}
+    widths = {name: params[name].shape[1] for name in tables if num_affixes and jnp.ndim(params[name]) == 2}
     return params | {name_of(name): jnp.zeros((num_affixes, width)) for name, width in widths.items()}
 
 
