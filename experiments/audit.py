@@ -3,8 +3,8 @@
     python -m experiments.audit [--files]
 
 Prints one row per study. A result is good if it records its versions and a commit of this repository without local
-changes, if none of the versions is known to compute wrong numbers, and if its config still has the recorded settings.
---files prints one row for each result that is not good.
+changes, if none of the versions is known to compute wrong numbers, and if its command still selects the recorded
+settings. --files prints one row for each result that is not good.
 """
 
 from __future__ import annotations
@@ -14,24 +14,20 @@ import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from experiments import origins, points, study
+from experiments import origins, study
 from experiments.origins import Origin
-from experiments.results import changed_keys, study_of
-from nplm_jax.config import settings as config_lib
-from nplm_jax.config.keys import list_keys
+from experiments.results import study_of
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.runs.command_line import load_config
 
 HERE = pathlib.Path(__file__).parent
-EARLIER = 'earlier settings'
-FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions', EARLIER)
+FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions', 'earlier settings')
 HEADER = ['study', 'results', 'good', *FAULTS]
 
 
 def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
-    """Returns the entries of FAULTS, except EARLIER, that apply to a result of this origin.
+    """Returns the entries of FAULTS that apply to a result of this origin.
 
     Args:
         origin: The origin.
@@ -43,8 +39,9 @@ def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
         'local changes': origin.is_modified,
         'unknown commit': known is not None and not all(any(full.startswith(x) for full in known) for x in hashes),
         'no versions': origin.is_partial,
+        'earlier settings': origin.is_earlier,
     }
-    return [fault for fault in found if found[fault]]
+    return [fault for fault in FAULTS if found[fault]]
 
 
 def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
@@ -54,23 +51,8 @@ def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
 
 def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
     """Returns the faults of each result. For a good result, the list is empty."""
-    known, earlier = known_commits(), with_earlier_settings(results)
-    return {path: faults_of(origin, known) + [EARLIER] * (path in earlier) for path, origin in results.items()}
-
-
-def with_earlier_settings(paths: Collection[pathlib.Path]) -> set[pathlib.Path]:
-    """Returns those of the given results whose runs had other settings than their configs have today."""
-    some = (point for study in points.STUDIES.values() for point in study() if point.result in paths)
-    return {point.result for point in some if isinstance(point, points.Training) and not _is_current(point)}
-
-
-def _is_current(point: points.Training) -> bool:
-    """Returns whether a run's config has the settings that its result records."""
-    recorded = json.loads(point.result.read_text()).get('settings')
-    config = config_lib.override(load_config(point.config), point.keys)
-    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
-    now = json.loads(json.dumps({name: keys.get(name) for name in recorded or {}}))
-    return recorded is None or (now == recorded and changed_keys(config).keys() <= recorded.keys())
+    known = known_commits()
+    return {path: faults_of(origin, known) for path, origin in results.items()}
 
 
 @functools.cache

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import pathlib
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from experiments import results
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.keys import list_keys
 from nplm_jax.distributed.jax_settings import UNUSABLE
+from nplm_jax.runs.command_line import load_config
+from nplm_jax.utils.errors import BadInput
 
+ROOT = pathlib.Path(__file__).parents[1]
 _MOST_NAMES = 6  # in a note
 _BUSY = 3.0  # from this load average before a run, other programs slow the run down on two cores
 
@@ -20,12 +29,14 @@ class Origin(NamedTuple):
         commits: The commits recorded in its rows.
         is_busy: Whether other programs ran on the machine when a run started.
         is_partial: Whether a row lacks its jaxlib release or its commit, or the file has no such rows.
+        is_earlier: Whether the command of a row selects other settings today than those that the row records.
     """
 
     jaxlib: frozenset[str]
     commits: frozenset[str]
     is_busy: bool = False
     is_partial: bool = False
+    is_earlier: bool = False
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -44,7 +55,32 @@ def of(content: Any) -> Origin:
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     commits = frozenset(row['commit'] for row in rows if row.get('commit'))
     is_partial = not rows or not all(row.get('commit') and 'jaxlib' in row.get('versions', {}) for row in rows)
-    return Origin(jaxlib, commits, any(_load(row) >= _BUSY for row in rows), is_partial)
+    is_busy, is_earlier = any(_load(row) >= _BUSY for row in rows), any(map(_has_earlier_settings, rows))
+    return Origin(jaxlib, commits, is_busy, is_partial, is_earlier)
+
+
+def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
+    """Returns whether a row's command selects other settings today than the row records (`results.changed_keys`)."""
+    recorded, words = row.get('settings', {}), shlex.split(row.get('command', ''))
+    files = [word.removeprefix('--config=') for word in words if word.startswith('--config=')]
+    if not recorded or not files or not (ROOT / files[0].partition(':')[0]).exists():  # a config that has been moved
+        return False
+    typed = dict(word.removeprefix('--config.').split('=', 1) for word in words if word.startswith('--config.'))
+    typed.pop('output.teacher', None)  # a folder, which is not recorded
+    try:
+        config = config_lib.override(load_config(str(ROOT / files[0])), {key: _value(typed[key]) for key in typed})
+    except BadInput:  # a preset or a key that has been renamed or removed
+        return True
+    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
+    now = json.loads(json.dumps({name: keys.get(name) for name in recorded}))
+    return now != recorded or not results.changed_keys(config).keys() <= recorded.keys()
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _load(row: Mapping[str, Any]) -> float:
@@ -53,12 +89,11 @@ def _load(row: Mapping[str, Any]) -> float:
     return load[0] if isinstance(load, list) else load
 
 
-def note(files: Mapping[pathlib.Path, Any], earlier: Collection[pathlib.Path] = ()) -> str:
+def note(files: Mapping[pathlib.Path, Any]) -> str:
     """Returns a note with one sentence for each reason to distrust a table's results or times, or '' without reasons.
 
     Args:
         files: The contents of the files that the table shows.
-        earlier: Those of the files whose runs had other settings than their configs have today.
     """
     origins = {path: of(files[path]) for path in sorted(files)}
     sentences = []
@@ -69,7 +104,7 @@ def note(files: Mapping[pathlib.Path, Any], earlier: Collection[pathlib.Path] = 
         sentences.append(f'{_subject(some, origins)} measured with uncommitted changes.')
     if some := [path for path, origin in origins.items() if origin.is_partial]:
         sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
-    if some := [path for path in origins if path in earlier]:
+    if some := [path for path, origin in origins.items() if origin.is_earlier]:
         sentences.append(f'{_subject(some, origins)} trained with earlier settings.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
         sentences.append(f'{_subject(some, origins)} timed while other programs ran.')

@@ -210,9 +210,7 @@ def shown(show: Callable[[Flags], str], flags: Flags) -> str:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadInput('results', f'do not match this table ({error!r})') from error
-    from experiments import audit  # noqa: PLC0415 (it imports this module)
-
-    note = origins.note(files, audit.with_earlier_settings(files))
+    note = origins.note(files)
     return f'{table}\n\n{note}' if note else table
 
 

@@ -79,17 +79,18 @@ def test_a_list_of_results_to_repeat_has_their_versions_and_faults(monkeypatch):
         ({'train.patience': 2}, False),  # a default that was recorded
     ],
 )
-def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earlier, tmp_path, monkeypatch):
-    point = points.Training(tmp_path / 'row.json', 'row', config='configs/brown.py:mlp9', keys={'seed': 2})
-    settings = results.changed_keys(load_config(point.config)) | change
-    recorded = {**GOOD, 'settings': {key: value for key, value in settings.items() if value is not None}}
-    point.result.write_text(json.dumps(recorded))
-    monkeypatch.setattr(points, 'STUDIES', {'study': lambda: [point]})
-    monkeypatch.setattr(audit, 'known_commits', lambda: KNOWN)
-    faults = ['earlier settings'] if is_earlier else []
-    assert audit.faults({point.result: origins.of(recorded)}) == {point.result: faults}
-    note = origins.note({point.result: recorded}, audit.with_earlier_settings([point.result]))
+def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earlier):
+    settings = results.changed_keys(load_config('configs/brown.py:mlp9')) | {'train.batch_size': 7} | change
+    command = (
+        'python launch.py --config=configs/brown.py:mlp9 --config.train.batch_size=7 --config.seed=2 --workdir=runs/x'
+    )
+    settings = {key: value for key, value in settings.items() if value is not None}
+    recorded = {**GOOD, 'command': command, 'settings': settings}
+    assert audit.faults_of(origins.of(recorded), KNOWN) == (['earlier settings'] if is_earlier else [])
+    note = origins.note({pathlib.Path('row.json'): recorded})
     assert note == ('Note: The result was trained with earlier settings.' if is_earlier else '')
+    gone = origins.of({**recorded, 'command': command.replace('mlp9', 'no_such_preset')})
+    assert gone.is_earlier and not origins.of({**recorded, 'command': ''}).is_earlier
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
