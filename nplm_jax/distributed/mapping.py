@@ -1,5 +1,6 @@
 """Maps functions over the named axes of a device mesh."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -74,6 +75,11 @@ def map_parts(
     return jax.shard_map(
         function, mesh=mesh, in_specs=tuple(specs), out_specs=out_specs, check_vma=False, axis_names=manual
     )
+
+
+def mesh_context(sharding: MeshSharding) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context for tracing, in which `jax.sharding.get_abstract_mesh` returns the mesh, if there is one."""
+    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh) if (mesh := sharding.mesh) else contextlib.nullcontext()
 
 
 def _shard_mapped(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import RARE_ID, Span
-from nplm_jax.distributed.mapping import map_parts
+from nplm_jax.distributed.mapping import map_parts, mesh_context
 from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding, fetch, num_parts, unpad
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_ids, check_lines
@@ -262,8 +262,7 @@ def _read_stream(
         read_blocks = map_parts(read_blocks, sharding, (None, 0, 0, 0, None), 0)
     elif parts > 1:
         read_blocks = map_parts(read_blocks, sharding, (None, None, None, 1, None), 1)
-    mesh = jax.sharding.get_abstract_mesh() if sharding.mesh is None else sharding.mesh.abstract_mesh
-    with jax.sharding.use_abstract_mesh(mesh):  # the output layer reads whether the words are divided over devices
+    with mesh_context(sharding):  # the output layer reads whether the words are divided over devices
         return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 
 

@@ -40,8 +40,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     plugin_contract.validate(network, extras)
-    affixes_VxK = find_affixes(data.vocabulary.words) if settings.train.affixes else None
-    num_affixes = 0 if affixes_VxK is None else int(affixes_VxK.max(initial=0))
+    affixes_VxK, num_affixes = find_affixes(data.vocabulary.words) if settings.train.affixes else (None, 0)
     program = make_program(settings, network, schedule.steps_per_epoch, mesh, num_affixes)
     teacher_params = tuple(teacher.params for teacher in teachers)
     arrays = mesh.replicate(jax.tree.map(jnp.asarray, (extras, teacher_params, affixes_VxK)))

@@ -29,10 +29,12 @@ from nplm_jax.outputs.output_layer import EMBEDDING, Params
 _WEIGHT = 0.5  # the weight of the sum over the affixes
 
 
-def find_affixes(words: Sequence[str]) -> np.ndarray:
-    """Returns the indices of the affixes of each word, int32, V x K.
+def find_affixes(words: Sequence[str]) -> tuple[np.ndarray, int]:
+    """Finds the affixes that several words share.
 
-    Rows are padded with F, the number of affixes, which is an invalid index.
+    Returns:
+        A tuple (indices, F) of the indices of the affixes of each word, int32, V x K, and the number of affixes. Rows
+        are padded with F, which is an invalid index.
     """
     affixes = [[] if word in SPECIAL_TOKENS else _affixes(word) for word in words]
     counts = collections.Counter(affix for of_word in affixes for affix in of_word)
@@ -41,7 +43,7 @@ def find_affixes(words: Sequence[str]) -> np.ndarray:
     affixes_VxK = np.full((len(words), max(map(len, shared), default=0)), len(ids), np.int32)
     for row_K, of_word in zip(affixes_VxK, shared):
         row_K[: len(of_word)] = of_word
-    return affixes_VxK
+    return affixes_VxK, len(ids)
 
 
 def _affixes(word: str) -> list[str]:
@@ -62,15 +64,21 @@ def init(params: Params, network: Network, num_affixes: int) -> Params:
     return params | {name_of(name): jnp.zeros((num_affixes, width)) for name, width in widths.items()}
 
 
-def shared_part(params: Params, table: str, ids: jax.Array, affixes_VxK: Any) -> jax.Array | float:
-    """Returns the part of the rows of words that comes from their affixes, with shape (*ids.shape, D).
+def add_shared(rows: jax.Array, params: Params, table: str, ids: jax.Array, affixes_VxK: Any) -> jax.Array:
+    """Adds the part that comes from the affixes to rows that were gathered from a table.
 
-    Returns 0 if the table has no affix rows.
+    Args:
+        rows: The rows of the words, with shape (*ids.shape, D).
+        params: The parameters.
+        table: The name of the table. If it has no affix rows, the rows are returned unchanged.
+        ids: The word ids.
+        affixes_VxK: The affixes of each word.
     """
     if name_of(table) not in params:
-        return 0.0
-    of_words = affixes_VxK.at[ids].get(mode='fill', fill_value=len(params[name_of(table)]))  # a mesh pads the tables
-    return _WEIGHT * jnp.sum(params[name_of(table)].at[of_words].get(mode='fill', fill_value=0), axis=-2)
+        return rows
+    shared_FxD = params[name_of(table)]
+    of_words = affixes_VxK.at[ids].get(mode='fill', fill_value=len(shared_FxD))  # a mesh pads the tables
+    return rows + _WEIGHT * jnp.sum(shared_FxD.at[of_words].get(mode='fill', fill_value=0), axis=-2)
 
 
 def gradient(rows_FxD: jax.Array, ids: Iterable[jax.Array], values: Iterable[jax.Array], affixes_VxK: Any) -> jax.Array:
@@ -91,6 +99,5 @@ def gradient(rows_FxD: jax.Array, ids: Iterable[jax.Array], values: Iterable[jax
 def fold(params: Params, affixes_VxK: Any) -> Params:
     """Returns the parameters without affix rows, which are added to the rows of the words."""
     tables = {name: params[name] for name in params if name_of(name) in params}
-    parts = {name: shared_part(params, name, jnp.arange(len(table)), affixes_VxK) for name, table in tables.items()}
-    others = {name: value for name, value in params.items() if name not in map(name_of, tables)}
-    return others | {name: table + parts[name] for name, table in tables.items()}
+    others = {name: params[name] for name in params if name not in (*tables, *map(name_of, tables))}
+    return others | {n: add_shared(x, params, n, jnp.arange(len(x)), affixes_VxK) for n, x in tables.items()}

@@ -119,7 +119,7 @@ def sparse_view(
 
     def gather(name: str, ids: jax.Array) -> jax.Array:
         rows = params[name][ids] if deferred is None else deferred.scales[name] * params[name][ids]
-        return rows + affixes.shared_part(params, name, ids, batch.affixes_VxK)
+        return affixes.add_shared(rows, params, name, ids, batch.affixes_VxK)
 
     gathered = EMBEDDING, *tables
     others = {name: params[name] for name in params if name not in (*gathered, *map(affixes.name_of, gathered))}

@@ -53,11 +53,11 @@ RESAMPLES = 2000
 INTERVAL = 2.5, 97.5  # percent
 RARE, TRAINED = 'share of <rare>', 'trained'
 KINDS = {'word': 'the word itself', 'after': 'the words after it'}
-UNSMOOTHED = {'train.affixes': False, 'train.calibrate': False}  # as in the committed results
+PLAIN = {'train.affixes': False, 'train.calibrate': False}  # as in the committed results
 # Row of configs/brown.py, changed keys, and the numbers of occurrences from which words are induced.
 NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     'window': ('quick', {}, (1, 2, 5, 10)),
-    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, **UNSMOOTHED}, (1, 5)),
+    'residual': ('', {'model.m': 100, 'model.h': 200, 'train.epochs': 3, **PLAIN}, (1, 5)),
 }
 FIRST = 'window'  # the network that chooses the variant
 VARIANTS = {  # the weights, and the power to which they are raised

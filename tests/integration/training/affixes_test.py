@@ -43,8 +43,9 @@ KINDS = [
 
 def test_affixes_are_prefixes_and_suffixes_that_words_share():
     words = [RARE, 'walking', 'talking', 'walk', 'a', 'la', *BOUNDARY_TOKENS]
-    ids = find_affixes(words)
-    found = [{i for i in row if i < ids.max()} for row in ids]
+    ids, num_affixes = find_affixes(words)
+    assert num_affixes == ids.max() == len(np.unique(ids)) - 1
+    found = [{i for i in row if i < num_affixes} for row in ids]
     assert found[0] == set() and all(not of_token for of_token in found[6:])
     assert len(found[1]) == 6  # g$ ng$ ing$ ^wa ^wal ^walk
     assert len(found[1] & found[2]) == 3  # g$ ng$ ing$
@@ -54,7 +55,8 @@ def test_affixes_are_prefixes_and_suffixes_that_words_share():
 
 
 def test_a_vocabulary_without_shared_affixes_trains_plainly():
-    assert find_affixes([RARE, 'ab', 'xyz']).shape == (3, 0)
+    ids, num_affixes = find_affixes([RARE, 'ab', 'xyz'])
+    assert ids.shape == (3, 0) and num_affixes == 0
 
 
 def nll_of(network, params, batch, key):
