@@ -93,12 +93,13 @@ RESIDUAL: Preset = {
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# A Mogrifier LSTM. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second moments. The rows
-# of rare words therefore change less per update, which allows a higher learning rate.
+# A Mogrifier LSTM with attention. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second
+# moments. The rows of rare words therefore change less per update, which allows a higher learning rate.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
-    'model.family': 'mogrifier',
+    'model.family': 'attentive_mogrifier',
     'model.rounds': 2,
+    'model.memory': 256,
     'model.tied': True,
     'model.variational': True,
     'optimizer.row_adaptivity': 0.5,
@@ -127,12 +128,12 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
 
 
 def network(width: int, passes: float, words: int) -> Preset:
-    """Returns a Mogrifier LSTM with the best known settings for a width, a number of passes and a text size.
+    """Returns a Mogrifier LSTM with attention, with the best settings for a width, a number of passes and a text size.
 
     `--minutes` uses this function.
 
     Args:
-        width: The number of units of the Mogrifier LSTM, m = h.
+        width: The number of units of the LSTM, m = h.
         passes: The number of passes over the training words.
         words: The number of training words.
     """

@@ -42,6 +42,7 @@ NETWORKS = {
     'gru': 'nplm_jax.models.recurrent:Gru',
     'lstm': 'nplm_jax.models.recurrent:Lstm',
     'mogrifier': 'nplm_jax.models.mogrifier:Mogrifier',
+    'attentive_mogrifier': 'nplm_jax.models.attentive_mogrifier:AttentiveMogrifier',
     'qrnn': 'nplm_jax.models.qrnn:Qrnn',
     'transformer': 'nplm_jax.models.transformer:Transformer',
     'transformer_n': 'nplm_jax.models.transformer_n:TransformerN',

@@ -138,11 +138,28 @@ class Recurrent(StreamBody):
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. No gradient flows into `state`."""
+        h_SxTxK, state = self.read_layers(params, e_SxLxM, state, keys, starts_SxL)
+        return self.output(params, h_SxTxK, state, keys)
+
+    def read_layers(
+        self,
+        params: Params,
+        e_SxTxM: jax.Array,
+        state: State,
+        keys: Keys | None,
+        starts_SxT: jax.Array | None,
+    ) -> tuple[jax.Array, State]:
+        """Reads T words of each stream with all layers; see `features`.
+
+        Returns:
+            A tuple (h, state) of h of the last layer after each word, S x T x K, and of the states of the layers after
+            the last word.
+        """
         precision, activations = self.types(keys)
-        of_words, of_features, of_output, of_layers = (fold_in(keys, i) for i in range(4))
+        of_words, of_features, of_layers = (fold_in(keys, i) for i in (0, 1, 3))
         drop = functools.partial(dropout, broadcast_dims=self.mask_dims)
-        keep_TxSx1 = None if starts_SxL is None else 1.0 - starts_SxL.T[:, :, None]
-        x_SxTxD = drop(of_features, self.drop_words(of_words, e_SxLxM), self.dropout)
+        keep_TxSx1 = None if starts_SxT is None else 1.0 - starts_SxT.T[:, :, None]
+        x_SxTxD = drop(of_features, self.drop_words(of_words, e_SxTxM), self.dropout)
         states = []
         for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
             cell = _drop_recurrent_weights(fold_in(of_layers, i), params[name], self.weight_dropout)
@@ -152,11 +169,13 @@ class Recurrent(StreamBody):
             x_SxTxD = h_TxSxK.swapaxes(0, 1)
             if i < self.layers - 1:
                 x_SxTxD = drop(fold_in(of_layers, i), x_SxTxD, self.dropout)
-        if self.is_projected:
-            x_SxTxD = matmul(x_SxTxD, params['P_KxM'], precision)
-        dropped_SxTxD = drop(of_output, x_SxTxD, self.output_rate)
-        penalty = self.penalty(dropped_SxTxD, x_SxTxD)
-        return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
+        return x_SxTxD, tuple(states)
+
+    def output(self, params: Params, h_SxTxK: jax.Array, state: State, keys: Keys | None) -> BodyOutput:
+        """Projects h if necessary, and applies dropout to it. Returns it with a state and the penalties."""
+        h_SxTxD = matmul(h_SxTxK, params['P_KxM'], self.types(keys)[0]) if self.is_projected else h_SxTxK
+        dropped_SxTxD = dropout(fold_in(keys, 2), h_SxTxD, self.output_rate, self.mask_dims)
+        return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), state, self.penalty(dropped_SxTxD, h_SxTxD))
 
     def penalty(self, dropped_SxTxD: jax.Array, h_SxTxD: jax.Array) -> jax.Array | float:
         """Returns the activation and slowness penalties of the last layer's output (Merity et al., section 4.4)."""

@@ -34,8 +34,8 @@ SUMMARY = {  # preset -> its description and the location of its results
     'kneser_ney_5': ('5-gram, back-off Kneser-Ney', TABLE1),
     'mlp1': ("the paper's MLP1: n=5, m=60, h=50, direct connections", TABLE1),
     'default': ("the paper's network, larger: n=13, m=80, h=200", TABLE1),
-    'one_minute': ('Mogrifier LSTM', RESULTS),
-    'five_minutes': ('a larger Mogrifier LSTM', RESULTS),
+    'one_minute': ('Mogrifier LSTM with attention', RESULTS),
+    'five_minutes': ('a larger one', RESULTS),
 }
 SUMMARY_HEADER = ['model', 'nplm train', 'time', 'test perplexity', 'in the paper']
 MINUTES = (1, 5, 20, 60)
@@ -45,7 +45,7 @@ NAMED = {  # labels in the figure: name of a run, offset from its marker (points
     'default': ("the paper's network, larger", 0, 11, 'center'),
     'residual': ('residual window network', 0, -12, 'center'),
     'lstm': ('LSTM', 9, 2, 'left'),
-    'one_minute': ('Mogrifier LSTM', -9, -8, 'right'),
+    'one_minute': ('Mogrifier LSTM with attention', -9, -8, 'right'),
     'five_minutes': ('larger', -4, -11, 'right'),
     'twenty_minutes_x2': ('two, mixed', 9, -4, 'left'),
 }

@@ -52,6 +52,21 @@ def concatenate(e: Tensor, num_words: int) -> Tensor:
     return e.unfold(1, num_words, 1).flip(3).transpose(2, 3).flatten(2)
 
 
+def visible(memory: int, num_kept: Tensor, S: int, T: int) -> Tensor:
+    """Returns the attention mask of new words, B x T x (S + T).
+
+    Args:
+        memory: The number R of previous words to which a word attends.
+        num_kept: The number of valid words at the end of each text's state, B.
+        S: The number of words in the state.
+        T: The number of new words.
+    """
+    positions = torch.arange(-S, T, device=num_kept.device)
+    new = positions[S:, None]
+    oldest = torch.maximum(-num_kept[:, None, None], new - memory)
+    return (positions >= oldest) & (positions <= new)
+
+
 class Window(nn.Module):
     """The hidden layer of the paper's network: x = (C(w_{t-1}), ..., C(w_{t-N})), a = tanh(d + H x).
 
@@ -183,6 +198,42 @@ class Mogrifier(nn.Module):
             for kept, old, new in zip(after, before, (e, torch.stack(cs, dim=1))):
                 kept.append(read_on(old[:, None], new, num_words, 1)[1])
         return e, tuple(torch.cat(kept, dim=1) for kept in after)
+
+
+class AttentiveMogrifier(Mogrifier):
+    """A Mogrifier LSTM that recalls words: h_t + V sum_i a_i C(w_i), where a_i compares h_t with the output before w_i.
+
+    The state consists of the number of valid words in each text's memory, B; the last output, B x 1 x K; for the last
+    S words, the outputs before them, B x S x K, and their features, B x S x M; and the state of `Mogrifier`. Outputs
+    in the state are normalized.
+    """
+
+    def __init__(self, config: NplmConfig) -> None:
+        super().__init__(config)
+        self.memory = config.memory
+        self.V = nn.Linear(config.m, config.h, bias=False)
+        self.q, self.s = nn.Parameter(torch.ones(config.h)), nn.Parameter(torch.zeros(1))
+
+    def start(self, e: Tensor) -> State:
+        """See `Window.start`."""
+        num_kept = torch.zeros(len(e), dtype=torch.long, device=e.device)
+        empty = (e.new_zeros(len(e), num, width) for num, width in ((1, self.width), (0, self.width), (0, e.shape[2])))
+        return num_kept, *empty, *super().start(e)
+
+    def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
+        """See `Window.forward`."""
+        num_kept, last, before, words, *layers = state
+        h, layers = super().forward(e, tuple(layers), num_words)
+        n = h * (h.square().mean(dim=2, keepdim=True) + 1e-5).rsqrt()
+        seen = visible(self.memory, num_kept, before.shape[1], e.shape[1])
+        outputs, last = read_on(last, n, num_words, 1)
+        keys, before = read_on(before, outputs[:, :-1], num_words, self.memory)
+        values, words = read_on(words, e, num_words, self.memory)
+        scores = 12 / self.width * (n * self.q) @ keys.transpose(1, 2)
+        nothing = self.s.expand(*scores.shape[:2], 1)
+        a = torch.cat([scores.masked_fill(~seen, -torch.inf), nothing], dim=2).softmax(dim=2)[:, :, :-1]
+        num_kept = (num_kept + num_words).clamp(max=self.memory)
+        return h + self.V(a @ values), (num_kept, last, before, words, *layers)
 
 
 class Qrnn(nn.Module):

@@ -23,9 +23,10 @@ class NplmConfig(PretrainedConfig):
         window: For residual, the number of most recent words whose features are inputs.
         averages: For residual, the number of scaled averages of older words that are also inputs.
         expansion: For residual, transformer and transformer_n, the inner width of a layer, as a multiple of h.
-        rounds: For mogrifier, the number of gating rounds before each word.
+        rounds: For mogrifier and attentive_mogrifier, the number of gating rounds before each word.
         heads: For transformer and transformer_n, the number H of attention heads.
-        memory: For transformer and transformer_n, the number R of previous words in the attention window.
+        memory: For transformer, transformer_n and attentive_mogrifier, the number R of previous words to which a word
+            attends.
         n: For transformer_n, the order: the first layer receives the last n - 1 words.
     """
 

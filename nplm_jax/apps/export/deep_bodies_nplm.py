@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .bodies_nplm import State, concatenate, read_on
+from .bodies_nplm import State, concatenate, read_on, visible
 from .configuration_nplm import NplmConfig
 
 ROTARY_BASE = 10_000.0
@@ -146,7 +146,7 @@ class Transformer(nn.Module):
     def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
         """See `Window.forward`."""
         num_kept, before, *caches = state
-        seen = self.visible(num_kept, caches[0].shape[1], e.shape[1])
+        seen = visible(self.memory, num_kept, caches[0].shape[1], e.shape[1])
         words, before = read_on(before, e, num_words, self.num_inputs - 1)
         z, kept = self.E(concatenate(words, self.num_inputs)), []
         for attention, layer, keys, values in zip(self.attentions, self.layers, caches[::2], caches[1::2]):
@@ -154,16 +154,3 @@ class Transformer(nn.Module):
             kept += cache
             z = layer(z)
         return self.norm(z), ((num_kept + num_words).clamp(max=self.memory), before, *kept)
-
-    def visible(self, num_kept: Tensor, S: int, T: int) -> Tensor:
-        """Returns the attention mask of new words, B x T x (S + T).
-
-        Args:
-            num_kept: The number of valid words at the end of each text's state, B.
-            S: The number of words in the state.
-            T: The number of new words.
-        """
-        positions = torch.arange(-S, T, device=num_kept.device)
-        new = positions[S:, None]
-        oldest = torch.maximum(-num_kept[:, None, None], new - self.memory)
-        return (positions >= oldest) & (positions <= new)

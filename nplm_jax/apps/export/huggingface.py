@@ -29,7 +29,6 @@ from nplm_jax.utils.packages import require_package
 
 _MODULES = ('configuration_nplm', 'modeling_nplm', 'bodies_nplm', 'deep_bodies_nplm')
 MODEL_FILES = tuple(pathlib.Path(__file__).with_name(f'{name}.py') for name in _MODULES)
-_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # gates in PyTorch's order
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -156,7 +155,7 @@ def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
             ih, hh, b_ih = (arrays[f'{cell}.{name}'] for name in ('W_e_KxM', 'W_h_KxK', 'b_1_K'))
             b_hh = np.zeros_like(b_ih)
         else:
-            ih, hh, b_ih, b_hh = _gates(arrays, cell, _GATES[family])
+            ih, hh, b_ih, b_hh = _gates(arrays, cell, 'rzn' if family == 'gru' else 'ifgo')  # in PyTorch's order
         names = (f'{name}_l{i}' for name in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh'))
         tensors |= {f'cell.{name}': array for name, array in zip(names, (ih, hh, b_ih, b_hh))}
     return tensors
@@ -192,6 +191,11 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
     return tensors
 
 
+def _attentive_mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
+    V_MxK, q_K, s_1 = (arrays[f'recall.{name}'] for name in ('V_MxK', 'q_K', 's_1'))
+    return _mogrifier(arrays, family) | {'V.weight': V_MxK.T, 'q': q_K, 's': s_1}
+
+
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
     """Returns the matrices for x and h, followed by their biases. A bias that the Flax cell lacks is zero."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
@@ -209,6 +213,7 @@ _BODIES: dict[str, Callable[[Arrays, str], dict[str, np.ndarray]]] = {
     'lstm': _recurrent,
     'window_lstm': _recurrent,
     'mogrifier': _mogrifier,
+    'attentive_mogrifier': _attentive_mogrifier,
     'qrnn': _qrnn,
     'transformer': _transformer,
     'transformer_n': _transformer,

@@ -5,7 +5,7 @@ The networks have no dropout, even if they are trained further.
 
 Dims: B texts, T words in a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
 (m), K hidden units (h), P inputs of the first layer, D output features, F inner units of a layer, L layers, H attention
-heads, R previous words in the attention window, S words in the state of a Transformer, at most R.
+heads, R previous words to which a word attends, S of these words in the state, at most R.
 
 References:
     Bengio et al., A neural probabilistic language model, JMLR 3, 2003, equation 1: y = b + W x + U tanh(d + H x).
@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from .bodies_nplm import Mogrifier, Qrnn, Recurrent, State, Window, WindowLstm
+from .bodies_nplm import AttentiveMogrifier, Mogrifier, Qrnn, Recurrent, State, Window, WindowLstm
 from .configuration_nplm import NplmConfig
 from .deep_bodies_nplm import Residual, Transformer
 
@@ -35,6 +35,7 @@ BODIES: dict[str, Callable[[NplmConfig], Any]] = {
     'lstm': Recurrent,
     'window_lstm': WindowLstm,
     'mogrifier': Mogrifier,
+    'attentive_mogrifier': AttentiveMogrifier,
     'qrnn': Qrnn,
     'transformer': Transformer,
     'transformer_n': Transformer,

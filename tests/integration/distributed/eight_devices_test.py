@@ -275,7 +275,10 @@ RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 OTHERS = (
     [('lstm', 'full', (8, 1, 'pmap')), ('lstm', 'full', RECURRENT_MESHES['full'])]
     + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')]
-    + [(family, 'sampled', RECURRENT_MESHES['sampled']) for family in ('window_lstm', 'mogrifier', 'transformer')]
+    + [
+        (family, 'sampled', RECURRENT_MESHES['sampled'])
+        for family in ('window_lstm', 'attentive_mogrifier', 'transformer')
+    ]
     + [(ENERGY, kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')]
     + [('nplm', 'tree', (2, 4, 'shard_map')), ('lstm', 'tree', (8, 1, 'pmap'))]
     + [('lstm', IMPORTANCE, RECURRENT_MESHES[IMPORTANCE]), ('gru', IMPORTANCE, (8, 1, 'pmap'))]

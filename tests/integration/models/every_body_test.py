@@ -22,7 +22,8 @@ SHAPE = {
     'model.memory': 4,
 }
 STREAMS = {'train.batch_size': 16, 'model.bptt_length': 4}
-each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer')))
+QUICK = 'nplm', 'lstm', 'attentive_mogrifier', 'transformer'
+each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, QUICK))
 
 
 def changes_for(family):
