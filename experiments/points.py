@@ -148,6 +148,21 @@ FRONTIER = {
     'wikitext2': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,), 'one_hour': (1,)},
 }
 
+# Name of a result -> changes to `one_minute` of Brown, whose gains the frontier measures.
+CHANGES: dict[str, dict[str, Any]] = {
+    'no_attention': {'model.family': 'mogrifier'},
+    'memory_64': {'model.memory': 64},
+    'memory_128': {'model.memory': 128},
+    'memory_512': {'model.memory': 512},
+    'no_affixes': {'train.affixes': False},
+    'dropout': {'model.dropout': 0.1, 'model.output_dropout': 0.2},
+    'less_decay': {'optimizer.decay': 0.1},
+    'more_decay': {'optimizer.decay': 0.3},
+    'lower_rate': {'optimizer.learning_rate': 0.006},
+    'trapezoid': {'optimizer.schedule': 'trapezoid'},
+    'average': {'train.average': 0.995, 'train.average_start': 0.8},
+}
+
 
 def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
     for preset, numbers in FRONTIER[corpus].items():
@@ -156,9 +171,12 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the runs on Brown: networks for each training time, a distilled network, and mixtures of models."""
+    """Yields the runs on Brown: networks for each training time, changes to one, a distilled one, and mixtures."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
+    for name, keys in CHANGES.items():
+        result = folder / 'changes' / f'{name}.json'
+        yield _preset(folder, 'brown', 'one_minute', result=result, name=f'brown-one_minute-{name}', keys=keys)
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
     twenty = [_seeded(folder, 'brown', 'twenty_minutes', seed) for seed in (1, 2)]
     result, config = folder / 'five_minutes_taught.json', 'configs/brown.py:five_minutes'

@@ -29,7 +29,7 @@ SCRIPTS = {  # page -> scripts; a script whose name begins with a dot is in the 
     'experiments/paper/section5/priors.md': ['.priors --show'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
-    'experiments/beyond/frontier/README.md': ['.table', '.table --seeds', '.minutes --show'],
+    'experiments/beyond/frontier/README.md': ['.table', '.table --seeds', '.table --changes', '.minutes --show'],
     'experiments/beyond/lineage/README.md': ['.table'],
     'experiments/beyond/wikitext2/README.md': ['.table'],
     'experiments/beyond/tokens/README.md': ['.table', '.table --reading'],

@@ -1,11 +1,14 @@
-"""Implements a Mogrifier LSTM that recalls the words that followed similar states.
+"""Implements a Mogrifier LSTM that recalls the words that followed similar outputs.
 
-Let h_t be the output of the LSTM after word w_t. The output of the network is h_t + V sum_i a_i C(w_i), where i runs
-over the R words before w_t and w_t itself. The weights a_i = exp(s_i) / (exp(s) + sum_j exp(s_j)) come from the scores
-s_i = 12 sum_k q_k n_k(h_t) n_k(h_{i-1}) / K, where n(h) = h / sqrt(mean(h^2) + 1e-5). V, q and s are learned. The
-scores compare the current output with the output before w_i, from which w_i was predicted. With weight tying, V is
-initially a multiple of the identity. The network then starts as a cache, which raises the probabilities of words that
-followed similar outputs.
+Let h_t be the output of the LSTM after word w_t. The output of the network is h_t + A sum_i a_i C(w_i), where i runs
+over w_t and the R words before it, as far as they belong to the current line or text. The weights are
+a_i = exp(s_i) / (exp(s) + sum_j exp(s_j)), where s is the score of recalling nothing. The score
+s_i = 12 sum_k q_k n_k(h_t) n_k(h_{i-1}) / K compares the current output with the output before w_i, from which w_i was
+predicted. Here, n(h) = h / sqrt(mean(h^2) + 1e-5), and n(h_{i-1}) = 0 if w_i is the first word. A, q and s are learned.
+With weight tying and m = h, A is initially 0.3 I, so that recalling a word raises its score, as in a cache.
+
+Dropout is applied to the inputs of the LSTM and to the sum, but not to the recalled features. In training, words from
+earlier updates are recalled with the parameters of those updates, and receive no gradient.
 
 Dims: S streams, T words per stream, M features per word (m), K state size (h), R words in the memory.
 
@@ -28,34 +31,37 @@ from nplm_jax.models.transformer import visible
 from nplm_jax.nn import Keys, Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
 
-_SCALE = 12.0  # of the scores; with q = 1, the score of an output with itself
+_SCALE = 12.0  # the score of an output with itself if q is 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentiveMogrifier(Mogrifier):
     """A Mogrifier LSTM whose output attends to the words that followed similar outputs."""
 
-    memory: Annotated[int, between(1, 4096)] = key(256, 'number of previous words that the network can recall')
+    memory: Annotated[int, between(1, 4096)] = key(
+        256, 'number of words before the last word that the network can recall'
+    )
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Initializes the LSTM, q to 2, s to 8, and V to 0.3 I if h is not projected, or uniformly in ±1/sqrt(M)."""
-        shape, key_V = (self.m, self.h), jax.random.fold_in(key, 1)
-        is_aligned = self.tied and not self.is_projected  # C(w) is multiplied by h
-        V_MxK = 0.3 * jnp.eye(self.m) if is_aligned else uniform(key_V, shape, self.m**-0.5)
-        recall = {'V_MxK': V_MxK, 'q_K': jnp.full(self.h, 2.0), 's_1': jnp.full(1, 8.0)}
+        """Initializes the LSTM, q to 2, s to 8, and A to 0.3 I if it is tied and m = h, or uniformly in ±1/sqrt(M)."""
+        key_A = jax.random.fold_in(key, 3)  # 0 to 2 are the keys of `Recurrent`
+        is_aligned = self.tied and self.m == self.h  # h is multiplied by C(w)
+        A_MxK = 0.3 * jnp.eye(self.m) if is_aligned else uniform(key_A, (self.m, self.h), self.m**-0.5)
+        recall = {'A_MxK': A_MxK, 'q_K': jnp.full(self.h, 2.0), 's_1': jnp.full(1, 8.0)}
         return super().init(key, vocabulary_size) | {'recall': recall}
 
     def start(self, num_streams: int) -> State:
         """Returns a zero state for each layer, and an empty memory.
 
-        `before_SxRxK` contains the outputs before the last R words, `e_SxRxM` the features of these words, `h_SxK` the
-        last output, and `kept_S` the number of words in the memory.
+        `keys_SxRxK` contains the normalized outputs before the last R words, `values_SxRxM` the features of these
+        words, `kept_S` the number of these words that belong to the current line, and `last_SxK` the last normalized
+        output.
         """
         return {
             'layers': super().start(num_streams),
-            'before_SxRxK': jnp.zeros((num_streams, self.memory, self.h)),
-            'e_SxRxM': jnp.zeros((num_streams, self.memory, self.m)),
-            'h_SxK': jnp.zeros((num_streams, self.h)),
+            'keys_SxRxK': jnp.zeros((num_streams, self.memory, self.h)),
+            'values_SxRxM': jnp.zeros((num_streams, self.memory, self.m)),
+            'last_SxK': jnp.zeros((num_streams, self.h)),
             'kept_S': jnp.zeros(num_streams, jnp.int32),
         }
 
@@ -86,7 +92,7 @@ class AttentiveMogrifier(Mogrifier):
         """Attends to the words that followed similar outputs.
 
         Args:
-            params: V, q and s.
+            params: A, q and s.
             h_SxTxK: The output of the LSTM after each of T words.
             e_SxTxM: The features of these words.
             memory: The state before these words, without `layers`.
@@ -94,25 +100,30 @@ class AttentiveMogrifier(Mogrifier):
             precision: The precision of the factors in matrix products.
 
         Returns:
-            A tuple (r, memory) of r after each word, S x T x K, and of the state after the last word.
+            A tuple (recalled, memory) of the recalled sum after each word, S x T x K, and of the state after the last
+            word.
         """
         R, T = self.memory, h_SxTxK.shape[1]
         product = jax.vmap(functools.partial(matmul, precision=precision))
         n_SxTxK = _normalize(h_SxTxK)
-        before_SxTxK = jnp.concatenate([memory['h_SxK'][:, None], n_SxTxK[:, :-1]], axis=1)
+        keys_SxTxK = jnp.concatenate([memory['last_SxK'][:, None], n_SxTxK[:, :-1]], axis=1)
         if starts_SxT is not None:
-            before_SxTxK = jnp.where(starts_SxT[:, :, None], 0.0, before_SxTxK)
+            keys_SxTxK = jnp.where(starts_SxT[:, :, None], 0.0, keys_SxTxK)
+        queries_SxTxK = n_SxTxK * (_SCALE / self.h * params['q_K'])[None, None]
+        # Separate products for the words in the memory, because these words need no gradient.
+        scores = [product(queries_SxTxK, keys.swapaxes(1, 2)) for keys in (memory['keys_SxRxK'], keys_SxTxK)]
         seen_SxTxL, kept_S = visible(R, memory['kept_S'], starts_SxT, T)
-        query_SxTxK = n_SxTxK * (_SCALE / self.h * params['q_K'])[None, None]
-        pairs = (memory['before_SxRxK'], memory['e_SxRxM']), (before_SxTxK, e_SxTxM)
-        scores = [product(query_SxTxK, before_SxLxK.swapaxes(1, 2)) for before_SxLxK, _ in pairs]
         scores_SxTxL = jnp.where(seen_SxTxL, jnp.concatenate(scores, axis=2), -jnp.inf)
         nothing_SxTx1 = jnp.broadcast_to(params['s_1'], (*scores_SxTxL.shape[:2], 1))
-        a_SxTxL = jax.nn.softmax(jnp.concatenate([nothing_SxTx1, scores_SxTxL], axis=2), axis=2)[:, :, 1:]
-        mean_SxTxM = product(a_SxTxL[:, :, :R], memory['e_SxRxM']) + product(a_SxTxL[:, :, R:], e_SxTxM)
-        (before_SxRxK, e_SxRxM) = (jnp.concatenate(two, axis=1)[:, T:] for two in zip(*pairs))
-        memory = {'before_SxRxK': before_SxRxK, 'e_SxRxM': e_SxRxM, 'h_SxK': n_SxTxK[:, -1], 'kept_S': kept_S}
-        return matmul(mean_SxTxM, params['V_MxK'], precision), memory
+        a_SxTxL = jax.nn.softmax(jnp.concatenate([scores_SxTxL, nothing_SxTx1], axis=2), axis=2)[:, :, :-1]
+        mean_SxTxM = product(a_SxTxL[:, :, :R], memory['values_SxRxM']) + product(a_SxTxL[:, :, R:], e_SxTxM)
+        memory = {
+            'keys_SxRxK': jnp.concatenate([memory['keys_SxRxK'], keys_SxTxK], axis=1)[:, T:],
+            'values_SxRxM': jnp.concatenate([memory['values_SxRxM'], e_SxTxM], axis=1)[:, T:],
+            'last_SxK': n_SxTxK[:, -1],
+            'kept_S': kept_S,
+        }
+        return matmul(mean_SxTxM, params['A_MxK'], precision), memory
 
 
 def _normalize(h_SxTxK: jax.Array) -> jax.Array:

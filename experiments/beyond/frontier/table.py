@@ -1,9 +1,9 @@
 """Prints the test perplexity by training time on 2 cores, and the gain from adaptation, from the committed results.
 
-    python -m experiments.beyond.frontier.table [--summary | --seeds | --figure]
+    python -m experiments.beyond.frontier.table [--summary | --seeds | --changes | --figure]
 
---summary prints the five rows of the README, --seeds prints the rows with several seeds, and --figure draws
-frontier.png.
+--summary prints the five rows of the README, --seeds prints the rows with several seeds, --changes prints the gains
+from changes to a network, and --figure draws frontier.png.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from configs import brown
 from experiments import results, study
-from experiments.points import FRONTIER, seed_result
+from experiments.points import CHANGES, FRONTIER, seed_result
 from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.reporting.text import markdown_table, save_figure
 
@@ -35,7 +35,7 @@ SUMMARY = {  # preset -> its description and the location of its results
     'mlp1': ("the paper's MLP1: n=5, m=60, h=50, direct connections", TABLE1),
     'default': ("the paper's network, larger: n=13, m=80, h=200", TABLE1),
     'one_minute': ('Mogrifier LSTM with attention', RESULTS),
-    'five_minutes': ('a larger one', RESULTS),
+    'five_minutes': ('a larger Mogrifier LSTM with attention', RESULTS),
 }
 SUMMARY_HEADER = ['model', 'nplm train', 'time', 'test perplexity', 'in the paper']
 MINUTES = (1, 5, 20, 60)
@@ -167,6 +167,23 @@ def seeds() -> str:
     return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'calibration'], table)
 
 
+def changes() -> str:
+    """Returns the table of changes to `one_minute` that have a result, from the largest gain to the largest loss."""
+    base = results.read(RESULTS, 'one_minute')
+    table = []
+    for name, keys in CHANGES.items():
+        if (RESULTS / 'changes' / f'{name}.json').exists():
+            found = results.read(RESULTS / 'changes', name)
+            valid, unchanged = (each['perplexity']['valid'] for each in (found, base))
+            changed, time = (
+                ', '.join(f'`{key}={value}`' for key, value in keys.items()),
+                found['seconds'] / base['seconds'],
+            )
+            table.append([changed, valid, found['perplexity']['test'], f'{1 - valid / unchanged:.1%}', f'{time:.2f}'])
+    table.sort(key=lambda row: row[1])
+    return markdown_table(['change', 'valid', 'test', 'gain', 'time'], table)
+
+
 def make() -> str:
     """Returns the table of the runs on Brown, and the tables of adaptive models."""
     adapted = (adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)
@@ -177,6 +194,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the command-line flags of the study."""
     parser.add_switch('--summary', 'print only the five rows that the README shows')
     parser.add_switch('--seeds', 'print the rows that have results for several seeds')
+    parser.add_switch('--changes', 'print the gains from changes to a network')
     parser.add_switch('--figure', 'also draw frontier.png')
 
 
@@ -186,6 +204,8 @@ def show(flags: study.Flags) -> str:
         return summarize()
     if flags.seeds:
         return seeds()
+    if flags.changes:
+        return changes()
     if flags.figure:
         draw(HERE / 'frontier.png')
     return make()

@@ -201,18 +201,18 @@ class Mogrifier(nn.Module):
 
 
 class AttentiveMogrifier(Mogrifier):
-    """A Mogrifier LSTM that recalls words: h_t + V sum_i a_i C(w_i), where a_i compares h_t with the output before w_i.
+    """A Mogrifier LSTM that recalls words: h_t + A sum_i a_i C(w_i).
 
-    The state consists of the number of valid words in each text's memory, B; the last output, B x 1 x K; for the last
-    S words, the outputs before them, B x S x K, and their features, B x S x M; and the state of `Mogrifier`. Outputs
-    in the state are normalized.
+    The weights a_i depend on the similarity of h_t to the output before w_i. The state consists of the number of valid
+    words in each text's memory, B; the last output, B x 1 x K; the outputs before the last S words, B x S x K; the
+    features of these words, B x S x M; and the state of `Mogrifier`. Outputs in the state are normalized.
     """
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__(config)
         self.memory = config.memory
-        self.V = nn.Linear(config.m, config.h, bias=False)
-        self.q, self.s = nn.Parameter(torch.ones(config.h)), nn.Parameter(torch.zeros(1))
+        self.A = nn.Linear(config.m, config.h, bias=False)
+        self.q, self.s = nn.Parameter(torch.full((config.h,), 2.0)), nn.Parameter(torch.full((1,), 8.0))
 
     def start(self, e: Tensor) -> State:
         """See `Window.start`."""
@@ -223,7 +223,7 @@ class AttentiveMogrifier(Mogrifier):
     def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
         """See `Window.forward`."""
         num_kept, last, before, words, *layers = state
-        h, layers = super().forward(e, tuple(layers), num_words)
+        h, after = super().forward(e, tuple(layers), num_words)
         n = h * (h.square().mean(dim=2, keepdim=True) + 1e-5).rsqrt()
         seen = visible(self.memory, num_kept, before.shape[1], e.shape[1])
         outputs, last = read_on(last, n, num_words, 1)
@@ -233,7 +233,7 @@ class AttentiveMogrifier(Mogrifier):
         nothing = self.s.expand(*scores.shape[:2], 1)
         a = torch.cat([scores.masked_fill(~seen, -torch.inf), nothing], dim=2).softmax(dim=2)[:, :, :-1]
         num_kept = (num_kept + num_words).clamp(max=self.memory)
-        return h + self.V(a @ values), (num_kept, last, before, words, *layers)
+        return h + self.A(a @ values), (num_kept, last, before, words, *after)
 
 
 class Qrnn(nn.Module):

@@ -192,8 +192,8 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _attentive_mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    V_MxK, q_K, s_1 = (arrays[f'recall.{name}'] for name in ('V_MxK', 'q_K', 's_1'))
-    return _mogrifier(arrays, family) | {'V.weight': V_MxK.T, 'q': q_K, 's': s_1}
+    A_MxK, q_K, s_1 = (arrays[f'recall.{name}'] for name in ('A_MxK', 'q_K', 's_1'))
+    return _mogrifier(arrays, family) | {'A.weight': A_MxK.T, 'q': q_K, 's': s_1}
 
 
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:

@@ -194,7 +194,9 @@ def test_the_rate_of_tables_is_a_multiple_with_one_optimizer_for_all():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got[1], expected[1])
 
 
-@pytest.mark.parametrize('family', ['nplm', 'rnn', 'gru', 'lstm', 'mogrifier', 'residual', 'window_lstm'])
+@pytest.mark.parametrize(
+    'family', ['nplm', 'rnn', 'gru', 'lstm', 'mogrifier', 'attentive_mogrifier', 'residual', 'window_lstm']
+)
 def test_the_matrices_of_every_body_are_in_by_out(family):
     sizes = {'model.family': family, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'model.bptt_length': 4}
     direct = {'model.direct': family == 'nplm', 'model.rounds': 2, 'model.n': 4}
@@ -203,7 +205,7 @@ def test_the_matrices_of_every_body_are_in_by_out(family):
     widths = {  # for each matrix name: (in, out)
         **dict.fromkeys(['H_KxP', 'H_PxK'], (inputs, 5)),
         'W_h_KxK': (5, 5),
-        **dict.fromkeys(['W_e_KxM', 'R_2_DxK'], (3, 5)),
+        **dict.fromkeys(['W_e_KxM', 'R_2_DxK', 'A_MxK'], (3, 5)),
         'Q_1_KxD': (5, 3),
     }
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
@@ -214,7 +216,7 @@ def test_the_matrices_of_every_body_are_in_by_out(family):
             shape = leaf.shape[::-1] if name in network.tables.units else leaf.shape
             assert shape == widths[name], name
             checked += 1
-    assert checked == {'nplm': 1, 'rnn': 2, 'residual': 1, 'mogrifier': 2}.get(family, 0)
+    assert checked == {'nplm': 1, 'rnn': 2, 'residual': 1, 'mogrifier': 2, 'attentive_mogrifier': 3}.get(family, 0)
     assert set(network.tables.units) <= set(widths)
 
 

@@ -21,8 +21,8 @@ def make(**changes):
 
 
 def recall_by_formula(params, h_TxK, e_TxM, starts_T):
-    """Returns V sum_i a_i C(w_i) after each word of a text."""
-    V_MxK, q_K, s_1 = (np.asarray(params[name], float) for name in ('V_MxK', 'q_K', 's_1'))
+    """Returns A sum_i a_i C(w_i) after each word of a text."""
+    A_MxK, q_K, s_1 = (np.asarray(params[name], float) for name in ('A_MxK', 'q_K', 's_1'))
     n_TxK = h_TxK / np.sqrt(np.mean(h_TxK**2, axis=1, keepdims=True) + 1e-5)
     recalled = []
     for t in range(len(h_TxK)):
@@ -31,7 +31,7 @@ def recall_by_formula(params, h_TxK, e_TxM, starts_T):
         before = [np.zeros(h_TxK.shape[1]) if i == line else n_TxK[i - 1] for i in words]
         weights = np.exp([12 * np.mean(q_K * n_TxK[t] * n_K) for n_K in before])
         mean_M = sum(weight * e_TxM[i] for weight, i in zip(weights, words)) / (np.exp(s_1) + weights.sum())
-        recalled.append(mean_M @ V_MxK)
+        recalled.append(mean_M @ A_MxK)
     return np.stack(recalled)
 
 
@@ -64,3 +64,10 @@ def test_at_first_a_tied_network_raises_the_scores_of_the_words_that_it_recalls(
     h_1x1xM, _ = body.read_layers(params, e_1x1xM, body.start(1)['layers'], None, None)
     (found_1x1xM,) = body.features(params, e_1x1xM, body.start(1)).features.values()
     np.testing.assert_allclose(found_1x1xM - h_1x1xM, 0.3 * e_1x1xM, rtol=1e-5, atol=1e-7)
+
+
+def test_without_weight_tying_the_recalled_features_and_the_output_matrix_are_independent():
+    network = make_network(V, BODY | STREAMS)
+    params = network.init(jax.random.key(0))
+    cosine = np.corrcoef(params['recall']['A_MxK'].ravel(), params['U_VxK'][:M].ravel())[0, 1]
+    assert abs(cosine) < 0.7

@@ -37,7 +37,8 @@ CASES = {
     'mogrifier': TIED | {'model.family': 'mogrifier', 'model.m': 5},
     'mogrifier_rounds': STREAMS | {'model.family': 'mogrifier', 'model.layers': 2, 'model.rounds': 2},
     'attentive_mogrifier': TIED | {'model.family': 'attentive_mogrifier', 'model.m': 5, 'model.memory': 4},
-    'attentive_mogrifier_long': STREAMS | {'model.family': 'attentive_mogrifier', 'model.memory': 20},
+    'attentive_mogrifier_deep': STREAMS
+    | {'model.family': 'attentive_mogrifier', 'model.memory': 20, 'model.layers': 2},
     'qrnn': STREAMS | {'model.family': 'qrnn', 'model.layers': 3},
     'qrnn_tied': TIED | {'model.family': 'qrnn'},
     'transformer': ATTENTION | {'model.layers': 2},
