@@ -60,18 +60,23 @@ def of(content: Any) -> Origin:
 
 
 def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
-    """Returns whether a row's command selects other settings today than the row records (`results.changed_keys`)."""
+    """Returns whether a row's command selects other settings today than the row records (`results.changed_keys`).
+
+    Of a row without recorded settings, only the family of the model is compared.
+    """
     recorded, words = row.get('settings', {}), shlex.split(row.get('command', ''))
     files = [word.removeprefix('--config=') for word in words if word.startswith('--config=')]
-    if not recorded or not files or not (ROOT / files[0].partition(':')[0]).exists():  # a config that has been moved
+    if not files or not (ROOT / files[0].partition(':')[0]).exists():  # a config that has been moved
         return False
     typed = dict(word.removeprefix('--config.').split('=', 1) for word in words if word.startswith('--config.'))
     typed.pop('output.teacher', None)  # a folder, which is not recorded
     try:
         config = config_lib.override(load_config(str(ROOT / files[0])), {key: _value(typed[key]) for key in typed})
     except BadInput:  # a preset or a key that has been renamed or removed
-        return True
+        return bool(recorded)
     keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
+    if not recorded:
+        return row.get('family', keys['model.family']) != keys['model.family']
     now = json.loads(json.dumps({name: keys.get(name) for name in recorded}))
     return now != recorded or not results.changed_keys(config).keys() <= recorded.keys()
 

@@ -93,6 +93,12 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
     assert gone.is_earlier and not origins.of({**recorded, 'command': ''}).is_earlier
 
 
+def test_of_a_result_without_settings_the_family_is_compared():
+    recorded = {**GOOD, 'command': 'python launch.py --config=configs/brown.py:mlp9', 'family': 'nplm'}
+    assert not origins.of(recorded).is_earlier
+    assert origins.of({**recorded, 'family': 'lstm'}).is_earlier
+
+
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
     def write(name, jaxlib, commit='a1b2c3d4e5f6', load=0.5):
         (tmp_path / name).write_text(json.dumps({'commit': commit, 'versions': {'jaxlib': jaxlib}, 'load': load}))

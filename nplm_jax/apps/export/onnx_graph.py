@@ -138,8 +138,12 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 
     def step(ids_S: jax.Array, *state: jax.Array) -> tuple[jax.Array, ...]:
         given = iter(state)
-        constant = (jnp.broadcast_to(leaf, (ids_S.shape[0], *leaf.shape[1:])) for leaf in leaves)
-        log_p_SxV, *after = step_all(ids_S, *(next(given) if kept else x for x, kept in zip(constant, is_carried)))
+        S = ids_S.shape[0]
+        before = (
+            next(given) if kept else jnp.broadcast_to(leaf, (S, *leaf.shape[1:]))
+            for leaf, kept in zip(leaves, is_carried)
+        )
+        log_p_SxV, *after = step_all(ids_S, *before)
         return log_p_SxV, *(x for x, kept in zip(after, is_carried) if kept)
 
     return step, carried
