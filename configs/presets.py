@@ -99,7 +99,6 @@ _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'attentive_mogrifier',
     'model.rounds': 2,
-    'model.memory': 256,
     'model.tied': True,
     'model.variational': True,
     'optimizer.row_adaptivity': 0.5,

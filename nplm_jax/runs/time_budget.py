@@ -82,9 +82,9 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
         require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
     for key in _WIDTH_KEYS:
         require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be at least 1 with --minutes')
-    family = typed.get('model.family', 'mogrifier')
+    family = typed.get('model.family')
     allowed = 'cannot be combined with --minutes, which chooses the model'
-    require(is_neural(family), '--config', family, allowed)
+    require(family is None or is_neural(family), '--config', family, allowed)
 
 
 def check_preset(file: str) -> None:

@@ -22,7 +22,7 @@ SHAPE = {
     'model.memory': 4,
 }
 STREAMS = {'train.batch_size': 16, 'model.bptt_length': 4}
-QUICK = 'nplm', 'lstm', 'attentive_mogrifier', 'transformer'
+QUICK = 'nplm', 'lstm', 'mogrifier', 'attentive_mogrifier', 'transformer'
 each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, QUICK))
 
 

@@ -152,8 +152,9 @@ def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family
         network, params = make(family, **{'model.precision': precision})
         value = lambda p: loss(network, p, *words, random_carry(network), key)[0]  # noqa: B023, E731
         results.append(jax.tree.leaves(jax.jit(jax.value_and_grad(value))(params)))
+    share = 0.06 if family == 'attentive_mogrifier' else 0.03  # its weights of words amplify rounding errors
     for exact, rounded in zip(*results, strict=True):
-        np.testing.assert_allclose(rounded, exact, rtol=0.03, atol=0.06 * float(jnp.abs(exact).max()))
+        np.testing.assert_allclose(rounded, exact, rtol=0.03, atol=share * float(jnp.abs(exact).max()))
     assert any(np.any(a != b) for a, b in zip(*results))
 
 

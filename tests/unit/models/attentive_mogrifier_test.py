@@ -40,15 +40,11 @@ def recall_by_formula(params, h_TxK, e_TxM, starts_T):
 def test_the_output_adds_the_recalled_words_to_that_of_the_lstm(changes, starts_SxT):
     body, params = make(**changes)
     e_SxTxM = jax.random.normal(jax.random.key(1), (2, T, M))
-    starts = () if starts_SxT is None else (None, jnp.asarray(starts_SxT))
-    (found_SxTxD,) = jax.jit(body.features)(params, e_SxTxM, body.start(2), *starts).features.values()
-    h_SxTxK, _ = body.read_layers(params, e_SxTxM, body.start(2)['layers'], None, *(starts[1:] or (None,)))
-    recalled_SxTxK = np.stack(
-        [
-            recall_by_formula(params['recall'], *map(np.asarray, words), np.zeros(T) if starts_T is None else starts_T)
-            for *words, starts_T in zip(h_SxTxK, e_SxTxM, [None, None] if starts_SxT is None else starts_SxT)
-        ]
-    )
+    (found_SxTxD,) = jax.jit(body.features)(params, e_SxTxM, body.start(2), None, starts_SxT).features.values()
+    h_SxTxK, _ = body.read_layers(params, e_SxTxM, body.start(2)['layers'], None, starts_SxT)
+    lines_SxT = np.zeros((2, T), bool) if starts_SxT is None else starts_SxT
+    words = zip(np.asarray(h_SxTxK), np.asarray(e_SxTxM), lines_SxT)
+    recalled_SxTxK = np.stack([recall_by_formula(params['recall'], *of_stream) for of_stream in words])
     expected = h_SxTxK + recalled_SxTxK
     if body.is_projected:
         expected = expected @ params['P_KxM']
@@ -69,5 +65,5 @@ def test_at_first_a_tied_network_raises_the_scores_of_the_words_that_it_recalls(
 def test_without_weight_tying_the_recalled_features_and_the_output_matrix_are_independent():
     network = make_network(V, BODY | STREAMS)
     params = network.init(jax.random.key(0))
-    cosine = np.corrcoef(params['recall']['A_MxK'].ravel(), params['U_VxK'][:M].ravel())[0, 1]
-    assert abs(cosine) < 0.7
+    correlation = np.corrcoef(params['recall']['A_MxK'].ravel(), params['U_VxK'][:M].ravel())[0, 1]
+    assert abs(correlation) < 0.7
