@@ -77,6 +77,11 @@ class Mixture(Point):
     """A mixture of the required runs, with weights learned on the validation words."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Adaptation(Point):
+    """Adaptive models made from the required runs, with settings chosen on the validation words."""
+
+
 def _preset(folder: pathlib.Path, corpus: str, preset: str, **changes: Any) -> Training:
     """Returns the point for a preset, which is named after the preset, with some fields changed."""
     config = f'configs/{corpus}.py:{preset}'
@@ -171,7 +176,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the runs on Brown: networks for each training time, changes to one, a distilled one, and mixtures."""
+    """Yields the runs on Brown: networks for each time, changes to one, a distilled one, mixtures, adaptive models."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     for name, keys in CHANGES.items():
@@ -184,6 +189,9 @@ def frontier() -> Iterator[Point]:
     mixtures = {'five_minutes_x4': five, 'twenty_minutes_x2': twenty}
     for name, members in mixtures.items():
         yield Mixture(folder / f'{name}.json', f'brown-{name}', tuple(members))
+    five_gram = _preset(results.folder('table1'), 'brown', 'modified_kneser_ney_5')
+    for name, adapted in {'adapted': (twenty[0], five_gram), 'adapted_kn5': (five_gram,)}.items():
+        yield Adaptation(folder / f'{name}.json', f'brown-{name}', adapted)
 
 
 def on_wikitext2() -> Iterator[Point]:

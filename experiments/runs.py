@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments import audit, origins, points, results, study
-from experiments.points import Mixture, Point, Program, Training
+from experiments.points import Adaptation, Mixture, Point, Program, Training
 from experiments.sources import of_runs
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
@@ -115,6 +115,8 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
     needed = [train(other, runs, until) for other in point.needs]
     if isinstance(point, Mixture):
         return _mix(point, needed, runs)
+    if isinstance(point, Adaptation):
+        return {**_combine('adapt', point, runs), 'trained': of_runs(needed)}
     if isinstance(point, Program):
         output = runs / f'{point.name}-{point.result.name}'
         runs.mkdir(parents=True, exist_ok=True)
@@ -145,13 +147,18 @@ def _rejected(point: Point, runs: pathlib.Path) -> dict[pathlib.Path, list[str]]
     return {path.parent: found for path, found in faults.items() if found}
 
 
-def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes runs with weights learned on the validation words. Returns the results, with times and sizes summed."""
+def _combine(command: str, point: Point, runs: pathlib.Path) -> dict[str, Any]:
+    """Runs `nplm COMMAND` on the required runs of a point. Returns the results that the command writes."""
     output = runs / f'{point.name}.json'
     folders = [str(runs / member.name) for member in point.needs]
-    command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']
-    subprocess.run(command, cwd=ROOT, check=True)
-    mixed = read_json(output)
+    words = [sys.executable, '-m', 'nplm_jax.cli', command, *folders, f'--output={output}', '--overwrite']
+    subprocess.run(words, cwd=ROOT, check=True)
+    return read_json(output)
+
+
+def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
+    """Mixes runs with weights learned on the validation words. Returns the results, with times and sizes summed."""
+    mixed = _combine('mix', point, runs)
     sums: dict[str, Any] = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
     shared: dict[str, Any] = {
         key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]

@@ -91,12 +91,15 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
     assert note == ('Note: The result was trained with earlier settings.' if is_earlier else '')
     gone = origins.of({**recorded, 'command': command.replace('mlp9', 'no_such_preset')})
     assert gone.is_earlier and not origins.of({**recorded, 'command': ''}).is_earlier
+    mixed = {**GOOD, 'trained': of_runs([{**GOOD, 'name': 'a'}, recorded])}
+    assert origins.of(mixed).is_earlier == is_earlier
 
 
 def test_of_a_result_without_settings_the_family_is_compared():
     recorded = {**GOOD, 'command': 'python launch.py --config=configs/brown.py:mlp9', 'family': 'nplm'}
     assert not origins.of(recorded).is_earlier
     assert origins.of({**recorded, 'family': 'lstm'}).is_earlier
+    assert origins.of({**GOOD, 'trained': of_runs([{**recorded, 'family': 'lstm'}])}).is_earlier
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):

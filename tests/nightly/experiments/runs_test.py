@@ -8,7 +8,7 @@ import pytest
 from helpers import ROOT
 
 from experiments import origins, points, results, runs, study
-from experiments.points import Mixture, Program, Training
+from experiments.points import Adaptation, Mixture, Program, Training
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CHOOSERS, override
 from nplm_jax.runs.command_line import load_config
@@ -179,6 +179,22 @@ def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypa
     assert (kept['seconds'], kept['parameters'], kept['vocabulary']) == (20.0, 14, 9)
     assert kept['perplexity'] == {'valid': 85.0, 'test': 75.0} and kept['family'] == 'mixture'
     assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2
+
+
+def test_adaptive_models_are_made_from_their_runs_and_record_the_origins_of_these(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+
+    def adapt(command, **_):
+        *_, verb, first, second, output, _overwrite = command
+        rows = [{'name': name, 'test': 4.0} for name in (verb, first, second)]
+        (folder / output.removeprefix('--output=')).write_text(json.dumps({'rows': rows}))
+
+    monkeypatch.setattr(runs.subprocess, 'run', adapt)
+    needs = training(folder, 'one'), training(folder, 'two')
+    run(folder, monkeypatch, [point := Adaptation(folder / 'results' / 'adapted.json', 'adapted', needs)])
+    kept = json.loads(point.result.read_text())
+    assert [row['name'] for row in kept['rows']] == ['adapt', f'{folder}/runs/one', f'{folder}/runs/two']
+    assert [run['commit'] for run in kept['trained']] == ['c', 'c']
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
