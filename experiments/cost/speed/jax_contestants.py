@@ -20,7 +20,9 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.lstm import join_gates
-from nplm_jax.models.transformer import rotate
+from nplm_jax.models.nplm import Window
+from nplm_jax.models.recurrent import Recurrent
+from nplm_jax.models.transformer import Transformer, rotate, visible
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program
@@ -53,7 +55,7 @@ def ours(problem: Problem, precision: str) -> Turn:
 
 
 def _window(
-    params: Params, e_SxLxM: jax.Array, state: State, model: Any, linear: Linear, drop: Drop
+    params: Params, e_SxLxM: jax.Array, state: State, model: Window, linear: Linear, drop: Drop
 ) -> tuple[dict[str, jax.Array], State]:
     x_BxP = drop(e_SxLxM[:, ::-1].reshape(len(e_SxLxM), -1), 0, model.dropout)  # the most recent word first
     features = {}
@@ -66,7 +68,7 @@ def _window(
 
 
 def _recurrent(
-    params: Params, e_SxTxM: jax.Array, state: State, model: Any, linear: Linear, drop: Drop
+    params: Params, e_SxTxM: jax.Array, state: State, model: Recurrent, linear: Linear, drop: Drop
 ) -> tuple[dict[str, jax.Array], State]:
     """Scans over the words with an LSTM, or with a Mogrifier if the cell has rounds."""
     ((c_SxK, h_SxK),) = state
@@ -97,11 +99,11 @@ def _recurrent(
 
 
 def _transformer(
-    params: Params, e_SxTxM: jax.Array, state: State, model: Any, linear: Linear, drop: Drop
+    params: Params, e_SxTxM: jax.Array, state: State, model: Transformer, linear: Linear, drop: Drop
 ) -> tuple[dict[str, jax.Array], State]:
     """Computes the layers with jax.nn.dot_product_attention over the words in the state and in the batch."""
     shared, (S, T, _) = (1,) if model.variational else (), e_SxTxM.shape
-    seen_SxTxL, kept_S = model.visible(state['kept_S'], None, T)
+    seen_SxTxL, kept_S = visible(model.memory, state['kept_S'], None, T)
     places_L = jnp.arange(-model.memory, T)
 
     def norm(z_SxTxK: jax.Array, g_K: jax.Array) -> jax.Array:
