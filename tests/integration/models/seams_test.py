@@ -5,6 +5,7 @@ layers.
 """
 
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -159,8 +160,9 @@ def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
         )
 
     grads, carry, expected, expected_carry = both(state.params)
-    # Norms amplify rounding errors: parameters that differ by 2e-7 have gradients that differ by 8e-4.
-    assert_close(grads, expected, 1e-3 if body.startswith('residual') else 1e-6)
+    # Norms amplify rounding errors. If each parameter changes by one rounding, the gradients change by 8e-4 (residual),
+    # 1.4e-5 (Transformers) or 3e-7 (others).
+    assert_close(grads, expected, {'residual': 1e-3, 'transformer': 3e-5}.get(re.split('[,_]', body)[0], 1e-6))
     assert_close(carry, expected_carry, 1e-6)
 
 
