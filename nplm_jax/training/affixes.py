@@ -68,7 +68,7 @@ def add_shared(rows: jax.Array, params: Params, table: str, ids: jax.Array, affi
     """Adds the part that comes from the affixes to rows that were gathered from a table.
 
     Args:
-        rows: The rows of the words, with shape (*ids.shape, D).
+        rows: The rows of the words, with shape `(*ids.shape, D)`.
         params: The parameters.
         table: The name of the table. If it has no affix rows, the rows are returned unchanged.
         ids: The word ids.

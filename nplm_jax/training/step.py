@@ -121,16 +121,17 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
         bias_V: The initial value of b, float32. If None, b is initialized to zero.
     """
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
-    key = jax.random.fold_in(jax.random.key(seed), 0)
-    params = affixes.init(network.init(key, bias_V), network, program.num_affixes)
+    params = network.init(jax.random.fold_in(jax.random.key(seed), 0), bias_V)
+    params = affixes.init(params, network, program.num_affixes)
     carry = network.start(network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
-    output, V = network.output, network.vocabulary_size
-    output_state = output.init_state(V) if isinstance(output, SparseOutputLayer) else None
+    output = network.output
+    output_state = output.init_state(network.vocabulary_size) if isinstance(output, SparseOutputLayer) else None
     opt_state = program.optimizer.init(params, hyperparams)
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
     state = TrainState(params, opt_state, jnp.zeros((), jnp.int32), seed, carry, average, output_state)
+    state = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # after updates, no array has a weak type
     return constrain(pad(state, program.sharding), program.sharding)
 
 
@@ -193,9 +194,8 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
     else:
         grads, rows = sparse_rows.row_gradients(view, batch, state.params, network, sharding, optimizer.rule.sums_rows)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params, rows=rows, step=step)
-        factor = optimizer.table_factor(state.opt_state, step)
-        args = state.params, state.average, updates, rows, factor, average_decay
-        deferred, params, average = deferred.update(*args)
+        scaling = optimizer.table_factor(state.opt_state, step), average_decay
+        deferred, params, average = deferred.update(state.params, state.average, updates, rows, *scaling)
     output_state = state.output_state
     if output_state is not None:
         assert view.rows is not None

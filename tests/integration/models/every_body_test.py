@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import check_resumed, make_network, others_nightly, small_settings
+from helpers import DATA, check_resumed, make_network, others_nightly, small_settings
 
 from nplm_jax.config.registry import NETWORKS
 from nplm_jax.models import network_reading
+from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import step
 
 V, T = 30, 24
 IDS_SxT = np.random.default_rng(0).integers(1, V, (2, T)).astype(np.int32)
@@ -84,6 +86,20 @@ def test_words_read_in_parts_have_the_same_features(network, params, sizes):
         found.append(joined(features))
     whole = read(network, params, IDS_SxT)
     np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
+
+
+@each_family
+def test_updates_do_not_change_the_types_of_the_initial_state(family):
+    """Otherwise, JAX would compile the updates twice. A weak type is the type of a Python number, as in 2.0 * x."""
+    run = prepare_run(small_settings({**changes_for(family), 'optimizer.name': 'rowwise_adam'}), DATA)
+
+    def types(state):
+        return jax.tree.map(lambda x: (x.shape, x.dtype, getattr(x, 'weak_type', False)), state)
+
+    state = run.init_state()
+    before, is_weak = types(state), [getattr(x, 'weak_type', False) for x in jax.tree.leaves(state)]
+    updated = jax.eval_shape(step.execute_steps, *run.chunk(state, 0))[0]
+    assert not any(is_weak) and types(updated) == before
 
 
 @pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
