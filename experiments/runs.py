@@ -13,6 +13,7 @@ from their defaults.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 import pathlib
 import resource
@@ -113,17 +114,17 @@ def _run(command: list[str], until: float) -> None:
 def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
     """Trains a point after the runs it requires. Returns its results. Raises the same exceptions as `launch`."""
     needed = [train(other, runs, until) for other in point.needs]
-    if isinstance(point, Mixture):
-        return _mix(point, needed, runs)
-    if isinstance(point, Adaptation):
-        return {**_combine('adapt', point, runs), 'trained': of_runs(needed)}
-    if isinstance(point, Program):
-        output = runs / f'{point.name}-{point.result.name}'
-        runs.mkdir(parents=True, exist_ok=True)
-        flags = f'--workdir={runs / point.name}', f'--output={output}'
-        _run([sys.executable, '-m', *point.command, *flags], until)
-        return read_json(output)
-    assert isinstance(point, Training)
+    return _train(point, needed, runs, until)
+
+
+@functools.singledispatch
+def _train(point: Point, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
+    """Trains a point whose required runs have the results `needed`."""
+    raise NotImplementedError(f'{type(point).__name__} has no function that trains it')
+
+
+@_train.register
+def _(point: Training, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
     found = launch(point.words(runs), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
     found = {**_cost_before(point, found), **found, 'settings': changed}
@@ -131,6 +132,41 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
         taught = sum(other['seconds'] for other in needed)
         found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught, 'trained': of_runs(needed)}
     return found
+
+
+@_train.register
+def _(point: Program, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
+    output = runs / f'{point.name}-{point.result.name}'
+    runs.mkdir(parents=True, exist_ok=True)
+    flags = f'--workdir={runs / point.name}', f'--output={output}'
+    _run([sys.executable, '-m', *point.command, *flags], until)
+    return read_json(output)
+
+
+@_train.register
+def _(point: Adaptation, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
+    return {**_combine('adapt', point, runs, until), 'trained': of_runs(needed)}
+
+
+@_train.register
+def _(point: Mixture, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
+    """Mixes runs with weights learned on the validation words. The times and sizes of the results are sums."""
+    mixed = _combine('mix', point, runs, until)
+    sums: dict[str, Any] = {key: sum(found.get(key, 0) for found in needed) for key in ('parameters', 'seconds')}
+    shared: dict[str, Any] = {
+        key: needed[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in needed[0]
+    }
+    perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
+    facts = {'name': point.name, 'family': 'mixture', 'trained': of_runs(needed)}
+    return {**mixed, **facts, **shared, **perplexities, **sums}
+
+
+def _combine(command: str, point: Point, runs: pathlib.Path, until: float) -> dict[str, Any]:
+    """Runs `nplm COMMAND` on the required runs of a point. Returns the results that the command writes."""
+    output = runs / f'{point.name}.json'
+    folders = [str(runs / member.name) for member in point.needs]
+    _run([sys.executable, '-m', 'nplm_jax.cli', command, *folders, f'--output={output}', '--overwrite'], until)
+    return read_json(output)
 
 
 def _cost_before(point: Point, found: dict[str, Any]) -> dict[str, Any]:
@@ -145,27 +181,6 @@ def _rejected(point: Point, runs: pathlib.Path) -> dict[pathlib.Path, list[str]]
     files = [runs / each.name / 'results.json' for each in (point, *point.needs)]
     faults = audit.faults({path: origins.of(read_json(path)) for path in files if path.exists()})
     return {path.parent: found for path, found in faults.items() if found}
-
-
-def _combine(command: str, point: Point, runs: pathlib.Path) -> dict[str, Any]:
-    """Runs `nplm COMMAND` on the required runs of a point. Returns the results that the command writes."""
-    output = runs / f'{point.name}.json'
-    folders = [str(runs / member.name) for member in point.needs]
-    words = [sys.executable, '-m', 'nplm_jax.cli', command, *folders, f'--output={output}', '--overwrite']
-    subprocess.run(words, cwd=ROOT, check=True)
-    return read_json(output)
-
-
-def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes runs with weights learned on the validation words. Returns the results, with times and sizes summed."""
-    mixed = _combine('mix', point, runs)
-    sums: dict[str, Any] = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
-    shared: dict[str, Any] = {
-        key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]
-    }
-    perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
-    facts = {'name': point.name, 'family': 'mixture', 'trained': of_runs(members)}
-    return {**mixed, **facts, **shared, **perplexities, **sums}
 
 
 def measure(flags: study.Flags) -> None:

@@ -43,6 +43,14 @@ def training(folder, name, **kwargs):
     return Training(folder / 'results' / f'{name}.json', name, config=QUICK, **kwargs)
 
 
+def write_cli(folder, lines):
+    """Writes an `nplm` command that reads its words and then executes some lines."""
+    (folder / 'nplm_jax').mkdir()
+    (folder / 'nplm_jax' / '__init__.py').touch()
+    words = "verb, *folders, output, _ = sys.argv[1:]; output = pathlib.Path(output.removeprefix('--output='))"
+    (folder / 'nplm_jax' / 'cli.py').write_text('\n'.join(['import json, pathlib, sys', words, lines]))
+
+
 def run(folder, monkeypatch, made, *words):
     monkeypatch.setattr(points, 'STUDIES', {'some': lambda: iter(made)})
     study.run('', define=runs.define, measure=runs.measure, argv=['some', f'--runs={folder}/runs', *words])
@@ -164,15 +172,14 @@ def test_a_finished_run_of_another_config_is_not_the_result(folder, monkeypatch)
 
 def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypatch):
     (folder / 'launch.py').write_text(FINISHES)
-
-    def mix(command, **_):
-        *_, first, second, output, _overwrite = command
-        models = [{'name': name, 'weight': 0.5} for name in (first, second)]
-        mixtures = {'learned': {'valid': 85.0, 'test': 75.0}, 'equal': {'valid': 86.0, 'test': 76.0}}
-        path = folder / output.removeprefix('--output=')
-        path.write_text(json.dumps({'models': models, 'mixtures': mixtures}))
-
-    monkeypatch.setattr(runs.subprocess, 'run', mix)
+    write_cli(
+        folder,
+        """
+models = [{'name': name, 'weight': 0.5} for name in folders]
+mixtures = {'learned': {'valid': 85.0, 'test': 75.0}, 'equal': {'valid': 86.0, 'test': 76.0}}
+output.write_text(json.dumps({'models': models, 'mixtures': mixtures}))
+""",
+    )
     both = Mixture(folder / 'results' / 'both.json', 'both', (training(folder, 'one'), training(folder, 'two')))
     run(folder, monkeypatch, [both])
     kept = json.loads(both.result.read_text())
@@ -183,18 +190,23 @@ def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypa
 
 def test_adaptive_models_are_made_from_their_runs_and_record_the_origins_of_these(folder, monkeypatch):
     (folder / 'launch.py').write_text(FINISHES)
-
-    def adapt(command, **_):
-        *_, verb, first, second, output, _overwrite = command
-        rows = [{'name': name, 'test': 4.0} for name in (verb, first, second)]
-        (folder / output.removeprefix('--output=')).write_text(json.dumps({'rows': rows}))
-
-    monkeypatch.setattr(runs.subprocess, 'run', adapt)
+    write_cli(folder, "output.write_text(json.dumps({'rows': [{'name': name} for name in (verb, *folders)]}))")
     needs = training(folder, 'one'), training(folder, 'two')
     run(folder, monkeypatch, [point := Adaptation(folder / 'results' / 'adapted.json', 'adapted', needs)])
     kept = json.loads(point.result.read_text())
     assert [row['name'] for row in kept['rows']] == ['adapt', f'{folder}/runs/one', f'{folder}/runs/two']
     assert [run['commit'] for run in kept['trained']] == ['c', 'c']
+
+
+def test_a_mixture_is_told_to_stop_before_the_time(folder, monkeypatch):
+    monkeypatch.setattr(runs, '_SAVING', 1)
+    (folder / 'launch.py').write_text(FINISHES)
+    write_cli(folder, 'import time; time.sleep(60)')
+    both = Mixture(folder / 'results' / 'both.json', 'both', (training(folder, 'one'), training(folder, 'two')))
+    started = time.time()
+    with pytest.raises(TimeoutError):
+        runs.train(both, folder / 'runs', until=started + 5)
+    assert time.time() < started + 30
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
