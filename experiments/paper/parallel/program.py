@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from configs import default
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.distributed.sharding_from_settings import make_sharding
+from nplm_jax.models.body import Body
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.training import step as step_lib
@@ -23,7 +23,7 @@ BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
 OTHERS = ('all-gather', 'all-to-all', 'collective-permute', 'reduce-scatter', 'collective-broadcast')
 
 
-def compile_update(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> jax.stages.Compiled:
+def compile_update(model: Body, num_words: int, batch_size: int, data: int, model_devices: int) -> jax.stages.Compiled:
     """Compiles one update for a mesh. The batch is a single block, so that no loop contains communication.
 
     Args:
@@ -62,7 +62,7 @@ def sent_arrays(text: str) -> list[tuple[str, list[int]]]:
     return [(kind, [int(n) for n in shape.split(',') if n]) for kind, shape in arrays]
 
 
-def measure(model: Any, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
+def measure(model: Body, num_words: int, batch_size: int, data: int, model_devices: int) -> dict[str, float]:
     """Counts the bytes all-reduced and the FLOPs per device and update in the compiled program.
 
     Args:

@@ -35,6 +35,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process
 from nplm_jax.utils.io import expand, write_atomically
@@ -103,7 +104,7 @@ def word_surprisals(model: LanguageModel, texts: Texts) -> np.ndarray:
     return np.bincount(texts.words_T, nats_T)
 
 
-def adapted(model: Any, data: Dataset) -> LanguageModel:
+def adapted(model: NeuralLanguageModel, data: Dataset) -> LanguageModel:
     """Returns a network under dynamic evaluation."""
     rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
     return DynamicEvaluation(model, rms, RATE, DECAY, SEGMENT)
@@ -156,6 +157,7 @@ class Surprisals:
         print(f'{name}: {folders[0].name}', file=sys.stderr, flush=True)
         model, *others = (loading.load(folder).model for folder in folders)
         if name == ADAPTED:
+            assert isinstance(model, NeuralLanguageModel)
             model = adapted(model, self._data())
         elif name == MIXED:
             model = models_lib.mixed([model, *others], self._data())
