@@ -1,6 +1,6 @@
 """The Brown corpus, the paper's smaller corpus (section 4), with 1,183,224 words (1,181,041 in the paper).
 
-    nplm train brown                     the paper's network, trained for at most four minutes
+    nplm train brown                     the paper's network, trained in about five minutes
     nplm sweep brown                     16 networks with different n, m and h, with and without direct connections
     nplm train brown:quick               a small network with the paper's architecture, trained in about a minute
     nplm train brown:quick --search=40   40 trials around this small network
@@ -9,9 +9,9 @@
     nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                          _5, classes_150 to _2000, classes_500_4, classes_500_5
     nplm train brown:lstm                a recurrent network: rnn, gru, lstm
-    nplm train brown:residual            a window network with residual layers, trained in four minutes
-    nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
-                                         one_hour
+    nplm train brown:residual            a window network with residual layers, trained in about ten minutes
+    nplm train brown:one_minute          a Mogrifier LSTM with attention, in increasing size: one_minute, five_minutes,
+                                         twenty_minutes, one_hour
     nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
     nplm train brown:mlp9,paper          mlp9 with the paper's recipe and a batch size of 1
     nplm train brown:mlp9,lstm,nce,adam  mlp9 with other components, each with its default values
@@ -127,7 +127,7 @@ RECURRENT = {
     'gru': _recurrent('gru', 100, 200, 6, 20.0),
     'lstm': _recurrent('lstm', 128, 256, 10, 20.0),
 }
-# The paper's network, trained for at most four minutes on 2 cores without AMX instructions. Dropout, the optimizer, the
+# The paper's network, trained in about five minutes on 2 cores without AMX instructions. Dropout, the optimizer, the
 # sampled loss and the steps after training do not come from the paper, but weight decay does. Without weight decay, C
 # and U overfit, because there is no weight tying.
 _BEST: presets.Preset = {
@@ -176,7 +176,7 @@ _MODIFIERS: dict[str, presets.Preset] = {
 
 
 def get_config(preset: str = '') -> ConfigDict:
-    """Returns the config of a preset; the default is the paper's network, tuned for four minutes of training.
+    """Returns the config of a preset; the default is the paper's network, tuned for a few minutes of training.
 
     `,cased` keeps upper and lower case, and `,paper` uses the paper's recipe.
     """

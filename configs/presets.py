@@ -153,7 +153,7 @@ def network(width: int, passes: float, words: int) -> Preset:
     }
 
 
-# For each training time on 2 cores, the best network on a million words.
+# Networks of increasing size for a million words, named after the training times for which they were designed.
 MINUTES: dict[str, Preset] = {
     'one_minute': {**network(160, 3, _BROWN), 'train.epochs': 3},
     'five_minutes': {**network(256, 6, _BROWN), 'train.epochs': 6},

@@ -8,8 +8,7 @@ r"""Your own UTF-8 text: a file, or a folder of files. Each file is one text. Bl
     nplm train text:interpolated --config.corpus.path=my_novel.txt
         a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
     nplm train text:one_minute --config.corpus.path=my_novel.txt
-        a better network, named after its training time on a million words and 2 cores: one_minute, five_minutes,
-        twenty_minutes, one_hour
+        a Mogrifier LSTM with attention, in increasing size: one_minute, five_minutes, twenty_minutes, one_hour
     nplm train text:residual --config.corpus.path=my_novel.txt
         a window network with residual layers
     nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt

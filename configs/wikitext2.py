@@ -3,8 +3,8 @@
     nplm train wikitext2:mlp10         the network of the paper's Table 2
     nplm train wikitext2:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
                                        _5
-    nplm train wikitext2:one_minute    the best network for this time: one_minute, five_minutes, twenty_minutes,
-                                       one_hour
+    nplm train wikitext2:one_minute    a Mogrifier LSTM with attention, in increasing size: one_minute, five_minutes,
+                                       twenty_minutes, one_hour
     nplm train wikitext2:residual      a window network with residual layers
     nplm train wikitext2:interpolated --config.corpus.path=DIR
         your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
@@ -46,7 +46,7 @@ def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) ->
     }
 
 
-# For each training time on 2 cores, the best network on this corpus, with fewer passes over more words than on Brown.
+# The best settings for this corpus, with fewer passes over more words than on Brown.
 MINUTES: dict[str, presets.Preset] = {
     'one_minute': {
         **presets.MINUTES['one_minute'],

@@ -3,8 +3,9 @@
     python -m experiments.audit [--files]
 
 Prints one row per study. A result is good if it records its versions and a commit of this repository without local
-changes, if none of the versions is known to compute wrong numbers, and if its command still selects the recorded
-settings. --files prints one row for each result that is not good.
+changes, if none of the versions is known to compute wrong numbers, if its command still selects the recorded settings,
+and if the commands of the models that it was made from are recorded. --files prints one row for each result that is not
+good.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiments.results import study_of
 from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
-FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions', 'earlier settings')
+FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions', 'earlier settings', 'unknown settings')
 HEADER = ['study', 'results', 'good', *FAULTS]
 
 
@@ -40,6 +41,7 @@ def faults_of(origin: Origin, known: frozenset[str] | None) -> list[str]:
         'unknown commit': known is not None and not all(any(full.startswith(x) for full in known) for x in hashes),
         'no versions': origin.is_partial,
         'earlier settings': origin.is_earlier,
+        'unknown settings': origin.is_unknown,
     }
     return [fault for fault in FAULTS if found[fault]]
 

@@ -30,6 +30,7 @@ class Origin(NamedTuple):
         is_busy: Whether other programs ran on the machine when a run started.
         is_partial: Whether a row lacks its jaxlib release or its commit, or the file has no such rows.
         is_earlier: Whether the command of a row selects other settings today than those that the row records.
+        is_unknown: Whether the result was made from models whose commands are not recorded.
     """
 
     jaxlib: frozenset[str]
@@ -37,6 +38,7 @@ class Origin(NamedTuple):
     is_busy: bool = False
     is_partial: bool = False
     is_earlier: bool = False
+    is_unknown: bool = False
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -51,12 +53,15 @@ class Origin(NamedTuple):
 
 def of(content: Any) -> Origin:
     """Returns the origin of a file's content."""
-    rows = list(_records(content))
+    found = list(_dictionaries(content))
+    rows = [row for row in found if isinstance(row.get('versions'), dict) or isinstance(row.get('commit'), str)]
+    models = [model for row in found for model in row.get('trained', []) if isinstance(model, dict)]
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     commits = frozenset(row['commit'] for row in rows if row.get('commit'))
     is_partial = not rows or not all(row.get('commit') and 'jaxlib' in row.get('versions', {}) for row in rows)
     is_busy, is_earlier = any(_load(row) >= _BUSY for row in rows), any(map(_has_earlier_settings, rows))
-    return Origin(jaxlib, commits, is_busy, is_partial, is_earlier)
+    is_unknown = not all('command' in model for model in models)
+    return Origin(jaxlib, commits, is_busy, is_partial, is_earlier, is_unknown)
 
 
 def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
@@ -111,6 +116,8 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
         sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
     if some := [path for path, origin in origins.items() if origin.is_earlier]:
         sentences.append(f'{_subject(some, origins)} trained with earlier settings.')
+    if some := [path for path, origin in origins.items() if origin.is_unknown]:
+        sentences.append(f'{_subject(some, origins)} made from models whose settings are not recorded.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:
         sentences.append(f'{_subject(some, origins)} timed while other programs ran.')
     return f'Note: {" ".join(sentences)}' if sentences else ''
@@ -134,12 +141,11 @@ def _name(path: pathlib.Path, shown: Collection[pathlib.Path]) -> str:
     return '/'.join(next((end for end, number in alike if number == 1), path.with_suffix('').parts))
 
 
-def _records(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields those dictionaries in a JSON value that record versions or a commit."""
+def _dictionaries(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yields all dictionaries in a JSON value."""
     if isinstance(value, dict):
-        if isinstance(value.get('versions'), dict) or isinstance(value.get('commit'), str):
-            yield value
+        yield value
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _records(item)
+            yield from _dictionaries(item)

@@ -14,9 +14,10 @@ from experiments.sources import of_runs
 from nplm_jax.runs.command_line import load_config
 
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
-GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}}
+GOOD = {'commit': 'a1b2c3d4e5f6', 'versions': {'jaxlib': '0.10.1'}, 'command': 'python launch.py'}
 
 BAD = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
+UNNAMED = {key: GOOD[key] for key in ('commit', 'versions')}  # without a command
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,8 @@ BAD = {**GOOD, 'versions': {'jaxlib': '0.10.2'}}
         ({'commit': 'f00', 'versions': {'jaxlib': '0.10.2'}}, ['excluded jaxlib', 'unknown commit']),
         ({'commit': 'a1b2c3d4e5f6'}, ['no versions']),
         ({'perplexity': 1.0}, ['no versions']),
-        ({**GOOD, 'trained': of_runs([{'name': 'old'}])}, ['no versions']),
+        ({**GOOD, 'trained': of_runs([{**GOOD, 'versions': {}}])}, ['no versions']),
+        ({'models': {'a': {**GOOD, 'trained': of_runs([UNNAMED])}}}, ['unknown settings']),
         ({**GOOD, 'origins': [BAD, GOOD]}, ['excluded jaxlib']),
         ({**GOOD, 'trained': of_runs([{**GOOD, 'origins': [BAD, GOOD]}])}, ['excluded jaxlib']),
         ({**GOOD, 'trained': of_runs([{**GOOD, 'trained': of_runs([BAD])}])}, ['excluded jaxlib']),
@@ -134,6 +136,10 @@ def test_a_note_covers_the_runs_on_which_a_result_depends():
     mixed, good = {**GOOD, 'trained': of_runs([busy])}, pathlib.Path('good.json')
     assert origins.note({pathlib.Path('mixed.json'): mixed, good: GOOD}) == (
         'Note: `mixed` was timed while other programs ran.'
+    )
+    mixed = {**GOOD, 'trained': of_runs([GOOD, UNNAMED])}
+    assert origins.note({pathlib.Path('mixed.json'): mixed, good: GOOD}) == (
+        'Note: `mixed` was made from models whose settings are not recorded.'
     )
 
 
