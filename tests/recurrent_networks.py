@@ -27,8 +27,8 @@ def make(family, dropout=0.0, **changes):
     return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # nonlinear, without zeros
 
 
-def make_language_model(family):
-    return NeuralLanguageModel(*make(family))
+def make_language_model(family, **changes):
+    return NeuralLanguageModel(*make(family, **changes))
 
 
 def batch(streams=2, words=6):

@@ -100,8 +100,7 @@ def make_batch(
     indices_SxL = jnp.concatenate([before_SxR, positions_SxT - 1], axis=1)
     ids_SxL = jnp.where(indices_SxL >= 0, tokens_T[jnp.maximum(indices_SxL, 0)], RARE_ID)
     ids_SxL, starts_SxL = mark_lines(ids_SxL, line_end)
-    streams_S = jnp.arange(len(positions_SxT), dtype=jnp.int32)
-    return Batch(ids_SxL, tokens_T[positions_SxT], streams_S, starts_SxL)
+    return Batch(ids_SxL, tokens_T[positions_SxT], jnp.arange(len(ids_SxL), dtype=jnp.int32), starts_SxL)
 
 
 def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax.Array | None]:

@@ -42,6 +42,11 @@ class AttentiveMogrifier(Mogrifier):
         256, 'number of words before the last word that the network can recall'
     )
 
+    @property
+    def burn_in(self) -> int:
+        """See `Body.burn_in`. Twice the memory, because the outputs in the memory also depend on preceding words."""
+        return max(super().burn_in, 2 * self.memory)
+
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Initializes the LSTM, q to 2, s to 8, and A to 0.3 I if it is tied and m = h, or uniformly in ±1/sqrt(M)."""
         key_A = jax.random.fold_in(key, 3)  # 0 to 2 are the keys of `Recurrent`

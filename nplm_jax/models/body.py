@@ -80,6 +80,11 @@ class Body(Component, abc.ABC):
         return self.reach - 1
 
     @property
+    def burn_in(self) -> int:
+        """The number of words that fill the state before a scored span: 512 if `reach` is None."""
+        return 512 if self.reach is None else self.reach - self.lookback - 1
+
+    @property
     def layout(self) -> Layout:
         """The arrangement of training examples into streams."""
         return Layout(self.lookback)
@@ -103,8 +108,7 @@ class Body(Component, abc.ABC):
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
         """Derives a random key for each output matrix from the key that is passed to `init`."""
-        keys = jax.random.split(jax.random.fold_in(key, 5), len(self.widths))
-        return dict(zip(self.widths, keys))
+        return dict(zip(self.widths, jax.random.split(jax.random.fold_in(key, 5), len(self.widths))))
 
     def start(self, num_streams: int) -> State:
         """Returns the initial state of `num_streams` streams, or None if the body is stateless."""

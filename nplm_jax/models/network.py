@@ -66,8 +66,7 @@ class Network:
 
     def num_parameters(self) -> int:
         """Returns the total number of parameters."""
-        shapes = jax.eval_shape(lambda: self.init(jax.random.key(0)))
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+        return sum(x.size for x in jax.tree.leaves(jax.eval_shape(lambda: self.init(jax.random.key(0)))))
 
     @property
     def layout(self) -> Layout:

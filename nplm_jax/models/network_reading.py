@@ -16,7 +16,7 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_BURN_IN = 512  # number of words that a body with unlimited reach reads before a scored span, to fill its state
+_MAX_STATES = 2**26  # maximum bytes of the states of streams that are read in parallel; one stream is always allowed
 
 
 class ReadState(NamedTuple):
@@ -31,15 +31,16 @@ class ReadState(NamedTuple):
     body: State
 
 
-def burn_in(body: Body) -> int:
-    """Returns the number of words that the network reads before a scored span to fill its state."""
-    return _BURN_IN if body.reach is None else body.reach - body.lookback - 1
-
-
 def start_state(network: Network, num_streams: int) -> ReadState:
     """Returns the initial state of `num_streams` streams."""
     recent_SxR = np.full((num_streams, network.body.lookback), RARE_ID, np.int32)
     return ReadState(recent_SxR, network.body.start(num_streams))
+
+
+def max_streams(body: Body) -> int:
+    """Returns the number of streams, a power of two, whose states fit into _MAX_STATES."""
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: body.start(1))))
+    return 1 << max(1, _MAX_STATES // max(1, size)).bit_length() - 1
 
 
 def stream_blocks(

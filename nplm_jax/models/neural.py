@@ -21,7 +21,7 @@ from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding, fetch,
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_ids, check_lines
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
+from nplm_jax.models.network_reading import ReadState, jit_float32, max_streams, read, start_state, stream_blocks
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import group_probabilities
@@ -68,7 +68,7 @@ class NeuralLanguageModel(LanguageModel):
         return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. To fill the state, first reads the `burn_in` words before the span."""
+        """See `LanguageModel.score_span`. To fill the state, first reads the `Body.burn_in` words before the span."""
         return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ class NeuralLanguageModel(LanguageModel):
         return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
-        start = max(0, span.start - burn_in(self.network.body))
+        start = max(0, span.start - self.network.body.burn_in)
         blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self.scoring_block(span.stop - start))
         inputs = self.sharding.put((*blocks, one_hot_VxG))
         found = fetch(_read_stream(self.network, self.placed_params, *inputs, self.sharding))
@@ -111,10 +111,10 @@ class NeuralLanguageModel(LanguageModel):
         """See `LanguageModel.score_lines`. Reads lines in parallel and scores each shared prefix only once."""
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
-        blocks, order = group_lines(lines)
+        (blocks, order), body = group_lines(lines), self.network.body
         while order and len(line := np.asarray(lines[order[-1]])) > MAX_LENGTH:
             log_p[order.pop()] = self.score_span(line, Span(0, len(line)))
-        num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()))
+        num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()), max_streams(body))
         for first in range(0, len(order), num_lines):
             batch = order[first : first + num_lines]
             lines_SxT = np.full((num_lines, LENGTH_MULTIPLE * blocks[batch[-1]]), _NO_WORD, np.int32)

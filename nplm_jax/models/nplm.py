@@ -112,8 +112,7 @@ class Window(Body):
     def widths(self) -> dict[str, int]:
         """The widths of U and W. U is omitted without a hidden layer, and W without direct connections."""
         hidden_width = {'U_VxK': self.h} if self.h else {}
-        direct_width = {'W_VxP': self.reach * self.m} if self.direct else {}
-        return hidden_width | direct_width
+        return hidden_width | ({'W_VxP': self.reach * self.m} if self.direct else {})
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Initializes C uniformly in ±0.1, H uniformly in ±1/sqrt(P), and d to zero.

@@ -231,5 +231,4 @@ def log_softmax(y_VxB: jax.Array) -> jax.Array:
 
 def cross_entropy(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array:
     """Returns -log P(target) of each example, in nats."""
-    picked_B = jnp.take_along_axis(y_VxB, targets_B[None, :], axis=0)[0]
-    return jax.nn.logsumexp(y_VxB, axis=0) - picked_B
+    return jax.nn.logsumexp(y_VxB, axis=0) - jnp.take_along_axis(y_VxB, targets_B[None, :], axis=0)[0]

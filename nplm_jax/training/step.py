@@ -131,7 +131,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
     state = TrainState(params, opt_state, jnp.zeros((), jnp.int32), seed, carry, average, output_state)
-    state = jax.tree.map(lambda x: jnp.asarray(x, x.dtype), state)  # weak types would compile updates twice
+    state = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), state)  # weak types would compile updates twice
     return constrain(pad(state, program.sharding), program.sharding)
 
 

@@ -26,7 +26,7 @@ from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, stream_blocks
+from nplm_jax.models.network_reading import ReadState, jit_float32, read, stream_blocks
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
@@ -62,7 +62,7 @@ class DynamicEvaluation(AdaptiveModel):
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. Each call starts from the trained parameters."""
         # Reads only whole segments. The segments before the span only initialize the state.
-        num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
+        num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
         rates = jnp.float32(self.rate), jnp.float32(self.decay), jnp.float32(self.anchor_rate)

@@ -19,7 +19,7 @@ from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, stream_blocks
+from nplm_jax.models.network_reading import ReadState, jit_float32, read, stream_blocks
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
@@ -43,7 +43,7 @@ class NeuralCache(AdaptiveModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The cache also contains the words before the span."""
-        start = max(0, span.start - self.num_remembered - burn_in(self.model.network.body))
+        start = max(0, span.start - self.num_remembered - self.model.network.body.burn_in)
         blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
         inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
         log_p_T = np.asarray(_score_stream(self.model.network, self.model.params, *inputs)).reshape(-1)

@@ -302,6 +302,20 @@ def test_an_average_beside_the_evaluation_parameters_is_refused(tmp_path):
         train(small_settings(changes), tmp_path)
 
 
+def counting(learning_rate):
+    """Keeps Python numbers in its initial state."""
+
+    def update(gradients, state, params=None):
+        rate = -0.1 * state['decay'] / (1 + state['count'])
+        return jax.tree.map(lambda x: rate * x, gradients), {'count': state['count'] + 1, 'decay': state['decay'] * 0.9}
+
+    return optax.GradientTransformation(lambda params: {'count': 0, 'decay': 1.0}, update)
+
+
+def test_an_optimizer_with_numbers_in_its_state_trains_and_resumes_bit_for_bit(tmp_path):
+    check_resumed(by_name(f'{__name__}:counting'), tmp_path)
+
+
 def noisy(learning_rate):
     return optax.noisy_sgd(learning_rate, key=1)
 

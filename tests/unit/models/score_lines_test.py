@@ -2,21 +2,25 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 from helpers import make_model
 
 from nplm_jax.data.stream import Span
-from nplm_jax.models import mixture, neural
+from nplm_jax.models import mixture, network_reading, neural
 
 V = 17
 GRU = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
 
 
-@pytest.mark.parametrize('changes', [{}, GRU], ids=['window', 'gru'])
-def test_each_line_is_scored_as_alone(changes, monkeypatch):
+@pytest.mark.parametrize(
+    'changes,max_states', [({}, 0), (GRU, 2**10), (GRU, 0)], ids=['window', 'gru', 'gru, one by one']
+)
+def test_each_line_is_scored_as_alone(changes, max_states, monkeypatch):
     monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches of one shape
     monkeypatch.setattr(neural, 'MAX_LINES', 4)
+    monkeypatch.setattr(network_reading, '_MAX_STATES', max_states)
     model, rng = make_model(V, changes), np.random.default_rng(1)
     long = rng.integers(0, V, 2 * neural.LENGTH_MULTIPLE + 3)
     shared = long[:5]
@@ -31,6 +35,13 @@ def test_each_line_is_scored_as_alone(changes, monkeypatch):
         np.testing.assert_allclose(log_p_T, alone_T, atol=2e-6)
     np.testing.assert_array_equal(scores[1], scores[6])  # equal lines, and equal beginnings, have equal bits
     np.testing.assert_array_equal(scores[4][:5], scores[1])
+
+
+@pytest.mark.parametrize('memory', [1, 100, 4096])
+def test_the_states_of_lines_that_are_read_together_are_limited(memory):
+    body = make_model(V, {**GRU, 'model.family': 'attentive_mogrifier', 'model.memory': memory}).network.body
+    states = jax.tree.leaves(jax.eval_shape(functools.partial(body.start, network_reading.max_streams(body))))
+    assert 2**25 <= sum(x.size * x.dtype.itemsize for x in states) <= 2**26
 
 
 @pytest.mark.parametrize('changes', [{}, GRU], ids=['window', 'gru'])
