@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import pathlib
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -69,26 +71,45 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
 
     Of a row without recorded settings, only the family of the model is compared.
     """
-    recorded, words = row.get('settings', {}), shlex.split(row.get('command', ''))
-    files = [word.removeprefix('--config=') for word in words if word.startswith('--config=')]
-    if not files or not (ROOT / files[0].partition(':')[0]).exists():  # a config that has been moved
+    recorded, typed = row.get('settings'), _config_flags(row.get('command', ''))
+    file = _config_file(typed.pop('config', ''))
+    if not file:
         return False
-    typed = dict(word.removeprefix('--config.').split('=', 1) for word in words if word.startswith('--config.'))
-    typed.pop('output.teacher', None)  # a folder, which is not recorded
+    typed.pop('config.output.teacher', None)  # a folder, which is not recorded
+    values = {name.removeprefix('config.'): _value(text) for name, text in typed.items()}
     try:
-        config = config_lib.override(load_config(str(ROOT / files[0])), {key: _value(typed[key]) for key in typed})
+        config = config_lib.override(load_config(file), values)
     except BadInput:  # a preset or a key that has been renamed or removed
-        return bool(recorded)
+        return True
     keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
-    if not recorded:
+    if recorded is None:
         return row.get('family', keys['model.family']) != keys['model.family']
     now = json.loads(json.dumps({name: keys.get(name) for name in recorded}))
     return now != recorded or not results.changed_keys(config).keys() <= recorded.keys()
 
 
+def _config_flags(command: str) -> dict[str, str]:
+    """Returns the values of --config and --config.KEY in a command, in any of Absl's spellings, by name."""
+    words, typed = shlex.split(command), {}
+    for word, following in itertools.pairwise([*words, '--']):
+        if match := re.fullmatch(r'--?(no)?(config(?:\.[^=]*)?)(?:=(.*))?', word, re.DOTALL):
+            switch = 'False' if match[1] else 'True' if following.startswith('--') else following
+            typed[match[2]] = switch if match[3] is None else match[3]
+    return typed
+
+
+def _config_file(file: str) -> str:
+    """Returns the value of --config with the path that its file has today, or '' if there is no file of this name."""
+    path, colon, preset = file.partition(':')
+    name = f'{pathlib.PurePath(path).stem}.py'
+    paths = itertools.chain((ROOT / path, ROOT / 'configs' / name), (ROOT / 'experiments').rglob(name))
+    found = next((path for path in paths if file and path.is_file()), None)
+    return f'{found}{colon}{preset}' if found else ''
+
+
 def _value(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(text.title() if text in ('true', 'false') else text)
     except (SyntaxError, ValueError):
         return text
 

@@ -97,6 +97,23 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
     assert origins.of(mixed).is_earlier == is_earlier
 
 
+@pytest.mark.parametrize(
+    'words',
+    [
+        '--config=configs/brown.py:mlp9 --config.model.direct=true',
+        '--config configs/brown.py:mlp9 --config.model.direct --config.seed 2',
+        '-config=brown:mlp9 -config.model.direct=true',
+        '--config=/another/clone/configs/brown.py:mlp9 --noconfig.train.affixes --config.model.direct=true',
+    ],
+)
+def test_flags_are_compared_in_every_spelling(words):
+    settings = results.changed_keys(load_config('configs/brown.py:mlp9'))
+    recorded = {**GOOD, 'command': f'python launch.py {words} --workdir=runs/x'}
+    assert origins.of({**recorded, 'settings': settings}).is_earlier
+    assert not origins.of({**recorded, 'settings': settings | {'model.direct': True}}).is_earlier
+    assert origins.of({**recorded, 'settings': {}}).is_earlier
+
+
 def test_of_a_result_without_settings_the_family_is_compared():
     recorded = {**GOOD, 'command': 'python launch.py --config=configs/brown.py:mlp9', 'family': 'nplm'}
     assert not origins.of(recorded).is_earlier
