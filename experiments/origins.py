@@ -31,8 +31,9 @@ class Origin(NamedTuple):
         commits: The commits recorded in its rows.
         is_busy: Whether other programs ran on the machine when a run started.
         is_partial: Whether a row lacks its jaxlib release or its commit, or the file has no such rows.
-        is_earlier: Whether the command of a row selects other settings today than those that the row records.
-        is_unknown: Whether the result was made from models whose commands are not recorded.
+        is_earlier: Whether the command of a row selects other settings today than those that the row records, or has a
+            preset or a key that no longer exists.
+        is_unknown: Whether the result was made from models whose commands, and thus settings, are not recorded.
     """
 
     jaxlib: frozenset[str]
@@ -69,7 +70,8 @@ def of(content: Any) -> Origin:
 def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
     """Returns whether a row's command selects other settings today than the row records (`results.changed_keys`).
 
-    Of a row without recorded settings, only the family of the model is compared.
+    A command with a preset or a key that no longer exists does so. Of a row without recorded settings, only the family
+    of the model is compared. A command without --config, such as `nplm train brown`, is not compared.
     """
     recorded, typed = row.get('settings'), _config_flags(row.get('command', ''))
     file = _config_file(typed.pop('config', ''))
@@ -79,7 +81,7 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
     values = {name.removeprefix('config.'): _value(text) for name, text in typed.items()}
     try:
         config = config_lib.override(load_config(file), values)
-    except BadInput:  # a preset or a key that has been renamed or removed
+    except BadInput:  # a preset or a key no longer exists
         return True
     keys = {key.name: key.value for key in list_keys(config_lib.from_config(config))}
     if recorded is None:
@@ -93,16 +95,18 @@ def _config_flags(command: str) -> dict[str, str]:
     words, typed = shlex.split(command), {}
     for word, following in itertools.pairwise([*words, '--']):
         if match := re.fullmatch(r'--?(no)?(config(?:\.[^=]*)?)(?:=(.*))?', word, re.DOTALL):
-            switch = 'False' if match[1] else 'True' if following.startswith('--') else following
+            is_switch = re.match(r'--?[a-z]|--$', following)
+            switch = 'False' if match[1] else 'True' if is_switch else following
             typed[match[2]] = switch if match[3] is None else match[3]
     return typed
 
 
 def _config_file(file: str) -> str:
-    """Returns the value of --config with the path that its file has today, or '' if there is no file of this name."""
+    """Returns the value of --config with the file's path in this repository, or '' if it has no file of this name."""
     path, colon, preset = file.partition(':')
     name = f'{pathlib.PurePath(path).stem}.py'
-    paths = itertools.chain((ROOT / path, ROOT / 'configs' / name), (ROOT / 'experiments').rglob(name))
+    own = () if pathlib.PurePath(path).is_absolute() else (ROOT / path,)
+    paths = (*own, ROOT / 'configs' / name, *sorted((ROOT / 'experiments').rglob(name)))
     found = next((path for path in paths if file and path.is_file()), None)
     return f'{found}{colon}{preset}' if found else ''
 
@@ -136,7 +140,7 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
     if some := [path for path, origin in origins.items() if origin.is_partial]:
         sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
     if some := [path for path, origin in origins.items() if origin.is_earlier]:
-        sentences.append(f'{_subject(some, origins)} trained with earlier settings.')
+        sentences.append(f'{_subject(some, origins)} trained with earlier settings or keys.')
     if some := [path for path, origin in origins.items() if origin.is_unknown]:
         sentences.append(f'{_subject(some, origins)} made from models whose settings are not recorded.')
     if some := [path for path, origin in origins.items() if origin.is_busy]:

@@ -16,7 +16,7 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_MAX_STATES = 2**26  # maximum bytes of the states of streams that are read in parallel; one stream is always allowed
+_MAX_STATE_BYTES = 2**26  # of the lines that are scored in parallel; one line is always allowed
 
 
 class ReadState(NamedTuple):
@@ -38,9 +38,9 @@ def start_state(network: Network, num_streams: int) -> ReadState:
 
 
 def max_streams(body: Body) -> int:
-    """Returns the number of streams, a power of two, whose states fit into _MAX_STATES."""
+    """Returns the largest power of two of streams whose states fit into _MAX_STATE_BYTES, at least 1."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: body.start(1))))
-    return 1 << max(1, _MAX_STATES // max(1, size)).bit_length() - 1
+    return 1 << max(1, _MAX_STATE_BYTES // max(1, size)).bit_length() - 1
 
 
 def stream_blocks(

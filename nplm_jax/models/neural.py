@@ -29,7 +29,7 @@ from nplm_jax.outputs.softmax import group_probabilities
 SCORING_BATCH = 256  # minimum number of words scored at once; their V x B scores fit into a CPU's cache
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32); SCORING_BATCH words are always allowed
 LENGTH_MULTIPLE = 16  # words of a line or context read per call; constant to limit the number of compiled programs
-MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
+MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel; fewer if their states are large
 MAX_LENGTH = 2**17  # words; longer lines are read as streams, because parallel lines are padded to the longest line
 _NO_WORD = -1  # padding after the end of a line
 
@@ -108,7 +108,7 @@ class NeuralLanguageModel(LanguageModel):
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Reads lines in parallel and scores each shared prefix only once."""
+        """See `LanguageModel.score_lines`. Reads lines in batches, and scores shared prefixes once per batch."""
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
         (blocks, order), body = group_lines(lines), self.network.body

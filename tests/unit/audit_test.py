@@ -90,7 +90,7 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
     recorded = {**GOOD, 'command': command, 'settings': settings}
     assert audit.faults_of(origins.of(recorded), KNOWN) == (['earlier settings'] if is_earlier else [])
     note = origins.note({pathlib.Path('row.json'): recorded})
-    assert note == ('Note: The result was trained with earlier settings.' if is_earlier else '')
+    assert note == ('Note: The result was trained with earlier settings or keys.' if is_earlier else '')
     gone = origins.of({**recorded, 'command': command.replace('mlp9', 'no_such_preset')})
     assert gone.is_earlier and not origins.of({**recorded, 'command': ''}).is_earlier
     mixed = {**GOOD, 'trained': of_runs([{**GOOD, 'name': 'a'}, recorded])}
@@ -100,18 +100,28 @@ def test_a_result_of_a_config_that_has_changed_is_to_be_repeated(change, is_earl
 @pytest.mark.parametrize(
     'words',
     [
-        '--config=configs/brown.py:mlp9 --config.model.direct=true',
-        '--config configs/brown.py:mlp9 --config.model.direct --config.seed 2',
-        '-config=brown:mlp9 -config.model.direct=true',
-        '--config=/another/clone/configs/brown.py:mlp9 --noconfig.train.affixes --config.model.direct=true',
+        '--config=configs/brown.py:one_minute --config.train.batch_size=64 --config.train.affixes=false',
+        '--config configs/brown.py:one_minute --config.train.batch_size 64 --noconfig.train.affixes --config.seed 2',
+        '-config=brown:one_minute -config.train.batch_size=64 -noconfig.train.affixes -config.seed=2',
+        '--config=/clone/configs/brown.py:one_minute --config.train.batch_size 64 --config.train.affixes=False',
     ],
 )
 def test_flags_are_compared_in_every_spelling(words):
-    settings = results.changed_keys(load_config('configs/brown.py:mlp9'))
+    preset = results.changed_keys(load_config('configs/brown.py:one_minute'))
+    selected = {key: value for key, value in preset.items() if key != 'train.affixes'} | {'train.batch_size': 64}
     recorded = {**GOOD, 'command': f'python launch.py {words} --workdir=runs/x'}
+    assert not origins.of({**recorded, 'settings': selected}).is_earlier
+    assert origins.of({**recorded, 'settings': preset | {'train.batch_size': 64}}).is_earlier
+    assert origins.of({**recorded, 'settings': selected | {'train.batch_size': 512}}).is_earlier
+    assert origins.of({**recorded, 'settings': {}}).is_earlier
+
+
+@pytest.mark.parametrize('following', ['', ' --config.seed=2', ' -config.seed=2'])
+def test_a_switch_without_a_value_is_true(following):
+    recorded = {**GOOD, 'command': f'python launch.py --config=brown:mlp9 --config.model.direct{following}'}
+    settings = results.changed_keys(load_config('configs/brown.py:mlp9'))
     assert origins.of({**recorded, 'settings': settings}).is_earlier
     assert not origins.of({**recorded, 'settings': settings | {'model.direct': True}}).is_earlier
-    assert origins.of({**recorded, 'settings': {}}).is_earlier
 
 
 def test_of_a_result_without_settings_the_family_is_compared():

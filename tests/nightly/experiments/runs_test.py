@@ -201,12 +201,12 @@ def test_adaptive_models_are_made_from_their_runs_and_record_the_origins_of_thes
 def test_a_mixture_is_told_to_stop_before_the_time(folder, monkeypatch):
     monkeypatch.setattr(runs, '_SAVING', 1)
     (folder / 'launch.py').write_text(FINISHES)
-    write_cli(folder, 'import time; time.sleep(60)')
+    write_cli(folder, "output.with_suffix('.started').touch(); import time; time.sleep(60)")
     both = Mixture(folder / 'results' / 'both.json', 'both', (training(folder, 'one'), training(folder, 'two')))
     started = time.time()
     with pytest.raises(TimeoutError):
-        runs.train(both, folder / 'runs', until=started + 5)
-    assert time.time() < started + 30
+        runs.train(both, folder / 'runs', until=started + 15)
+    assert (folder / 'runs' / 'both.started').exists() and time.time() < started + 45
 
 
 @pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))

@@ -20,7 +20,7 @@ GRU = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
 def test_each_line_is_scored_as_alone(changes, max_states, monkeypatch):
     monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches of one shape
     monkeypatch.setattr(neural, 'MAX_LINES', 4)
-    monkeypatch.setattr(network_reading, '_MAX_STATES', max_states)
+    monkeypatch.setattr(network_reading, '_MAX_STATE_BYTES', max_states)
     model, rng = make_model(V, changes), np.random.default_rng(1)
     long = rng.integers(0, V, 2 * neural.LENGTH_MULTIPLE + 3)
     shared = long[:5]
