@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import pathlib
@@ -101,6 +102,7 @@ def _config_flags(command: str) -> dict[str, str]:
     return typed
 
 
+@functools.cache
 def _config_file(file: str) -> str:
     """Returns the value of --config with the file's path in this repository, or '' if it has no file of this name."""
     path, colon, preset = file.partition(':')

@@ -3,6 +3,7 @@
 Dims: S streams, L words per stream in each call, R words of lookback (`Body.lookback`), K blocks of B words.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,6 @@ from nplm_jax.data.stream import RARE_ID, Span, with_history
 from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
-
-_MAX_STATE_BYTES = 2**26  # of the lines that are scored in parallel; one line is always allowed
 
 
 class ReadState(NamedTuple):
@@ -33,14 +32,14 @@ class ReadState(NamedTuple):
 
 def start_state(network: Network, num_streams: int) -> ReadState:
     """Returns the initial state of `num_streams` streams."""
-    recent_SxR = np.full((num_streams, network.body.lookback), RARE_ID, np.int32)
-    return ReadState(recent_SxR, network.body.start(num_streams))
+    return ReadState(np.full((num_streams, network.body.lookback), RARE_ID, np.int32), network.body.start(num_streams))
 
 
-def max_streams(body: Body) -> int:
-    """Returns the largest power of two of streams whose states fit into _MAX_STATE_BYTES, at least 1."""
+@functools.cache
+def max_streams(body: Body, max_bytes: int) -> int:
+    """Returns the largest power of two of streams whose states fit into `max_bytes`, at least 1."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(lambda: body.start(1))))
-    return 1 << max(1, _MAX_STATE_BYTES // max(1, size)).bit_length() - 1
+    return 1 << max(1, max_bytes // max(1, size)).bit_length() - 1
 
 
 def stream_blocks(

@@ -29,7 +29,7 @@ from nplm_jax.outputs.softmax import group_probabilities
 SCORING_BATCH = 256  # minimum number of words scored at once; their V x B scores fit into a CPU's cache
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32); SCORING_BATCH words are always allowed
 LENGTH_MULTIPLE = 16  # words of a line or context read per call; constant to limit the number of compiled programs
-MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel; fewer if their states are large
+MIN_LINES, MAX_LINES, MAX_STATE_BYTES = 64, 1024, 2**26  # lines read in parallel, and the limit of their states
 MAX_LENGTH = 2**17  # words; longer lines are read as streams, because parallel lines are padded to the longest line
 _NO_WORD = -1  # padding after the end of a line
 
@@ -111,10 +111,10 @@ class NeuralLanguageModel(LanguageModel):
         """See `LanguageModel.score_lines`. Reads lines in batches, and scores shared prefixes once per batch."""
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
-        (blocks, order), body = group_lines(lines), self.network.body
+        (blocks, order), most = group_lines(lines), max_streams(self.network.body, MAX_STATE_BYTES)
         while order and len(line := np.asarray(lines[order[-1]])) > MAX_LENGTH:
             log_p[order.pop()] = self.score_span(line, Span(0, len(line)))
-        num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()), max_streams(body))
+        num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()), most)
         for first in range(0, len(order), num_lines):
             batch = order[first : first + num_lines]
             lines_SxT = np.full((num_lines, LENGTH_MULTIPLE * blocks[batch[-1]]), _NO_WORD, np.int32)

@@ -20,7 +20,7 @@ GRU = {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}
 def test_each_line_is_scored_as_alone(changes, max_states, monkeypatch):
     monkeypatch.setattr(neural, 'MIN_LINES', 2)  # so that a few lines need several batches of one shape
     monkeypatch.setattr(neural, 'MAX_LINES', 4)
-    monkeypatch.setattr(network_reading, '_MAX_STATE_BYTES', max_states)
+    monkeypatch.setattr(neural, 'MAX_STATE_BYTES', max_states)
     model, rng = make_model(V, changes), np.random.default_rng(1)
     long = rng.integers(0, V, 2 * neural.LENGTH_MULTIPLE + 3)
     shared = long[:5]
@@ -40,7 +40,9 @@ def test_each_line_is_scored_as_alone(changes, max_states, monkeypatch):
 @pytest.mark.parametrize('memory', [1, 100, 4096])
 def test_the_states_of_lines_that_are_read_together_are_limited(memory):
     body = make_model(V, {**GRU, 'model.family': 'attentive_mogrifier', 'model.memory': memory}).network.body
-    states = jax.tree.leaves(jax.eval_shape(functools.partial(body.start, network_reading.max_streams(body))))
+    states = jax.tree.leaves(
+        jax.eval_shape(functools.partial(body.start, network_reading.max_streams(body, neural.MAX_STATE_BYTES)))
+    )
     assert 2**25 <= sum(x.size * x.dtype.itemsize for x in states) <= 2**26
 
 
