@@ -157,8 +157,8 @@ def network(width: int, passes: float, words: int) -> Preset:
 MINUTES: dict[str, Preset] = {
     'one_minute': {**network(160, 3, _BROWN), 'train.epochs': 3},
     'five_minutes': {**network(256, 6, _BROWN), 'train.epochs': 6},
-    'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
-    'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
+    'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13, 'model.memory': 512},
+    'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27, 'model.memory': 512},
 }
 
 

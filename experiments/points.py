@@ -183,14 +183,14 @@ def frontier() -> Iterator[Point]:
         result = folder / 'changes' / f'{name}.json'
         yield _preset(folder, 'brown', 'one_minute', result=result, name=f'brown-one_minute-{name}', keys=keys)
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
-    twenty = [_seeded(folder, 'brown', 'twenty_minutes', seed) for seed in (1, 2)]
+    twenty = _seeded(folder, 'brown', 'twenty_minutes', 1)
+    five_gram = _preset(results.folder('table1'), 'brown', 'modified_kneser_ney_5')
     result, config = folder / 'five_minutes_taught.json', 'configs/brown.py:five_minutes'
     yield Training(result, 'brown-five_minutes_taught', tuple(five[:2]), config=config)
-    mixtures = {'five_minutes_x4': five, 'twenty_minutes_x2': twenty}
+    mixtures = {'five_minutes_x4': five, 'mixture_of_6': [*five, twenty, five_gram]}
     for name, members in mixtures.items():
         yield Mixture(folder / f'{name}.json', f'brown-{name}', tuple(members))
-    five_gram = _preset(results.folder('table1'), 'brown', 'modified_kneser_ney_5')
-    for name, adapted in {'adapted': (twenty[0], five_gram), 'adapted_kn5': (five_gram,)}.items():
+    for name, adapted in {'adapted': (twenty, five_gram), 'adapted_kn5': (five_gram,)}.items():
         yield Adaptation(folder / f'{name}.json', f'brown-{name}', adapted)
 
 
@@ -200,12 +200,11 @@ def on_wikitext2() -> Iterator[Point]:
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
     yield from _minutes(folder, 'wikitext2')
-    twenty = [_seeded(folder, 'wikitext2', 'twenty_minutes', seed) for seed in (1, 2)]
-    hour = _seeded(folder, 'wikitext2', 'one_hour', 1)
-    five_gram = _preset(folder, 'wikitext2', 'modified_kneser_ney_5')
-    mixtures = {'twenty_minutes_one_hour': [twenty[0], hour], 'mixture_of_4': [*twenty, hour, five_gram]}
-    for name, members in mixtures.items():
-        yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', tuple(members))
+    five = (_seeded(folder, 'wikitext2', 'five_minutes', seed) for seed in SEEDS)
+    longer = (_seeded(folder, 'wikitext2', preset, 1) for preset in ('twenty_minutes', 'one_hour'))
+    members = *five, *longer, _preset(folder, 'wikitext2', 'modified_kneser_ney_5')
+    for name, mixed in {'mixture_of_5': (*members[:4], members[5]), 'mixture_of_6': members}.items():
+        yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', mixed)
 
 
 def lineage() -> Iterator[Point]:
