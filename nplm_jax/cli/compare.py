@@ -65,7 +65,7 @@ def main(flags: argparse.Namespace) -> None:
     scores: dict[str, dict[str, Any]] = {}
     marked = ''
     if text:
-        scores, marked = score_text(flags.runs, names, text.rstrip('\n').split('\n'), flags)
+        scores, marked = score_text(flags.runs, names, text.rstrip('\r\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
         problem = f'{", ".join(others)}: the evaluated words or the vocabulary differ from those of {names[0]}'
         print(f'{problem}; the perplexities are not comparable{_advise(runs)}', file=sys.stderr)
@@ -98,14 +98,14 @@ def _advise(runs: Sequence[Run]) -> str:
 
 
 def score_text(
-    folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any
+    folders: Sequence[str], names: Sequence[str], text: str, flags: Any
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """Scores a text with each run, and with their mixture if all have the same vocabulary and tokenizer.
 
     Args:
         folders: The folders of the runs.
         names: The names of the runs.
-        lines: The lines of the text.
+        text: The text, without line ends at its end.
         flags: The command's flags, of which only --weights and --tokens are used.
 
     Returns:
@@ -123,7 +123,7 @@ def score_text(
     if not same:
         print(f'{difference}; the perplexities of the text are not comparable', file=sys.stderr)
     readers = loaded[:1] if same else loaded  # with the same vocabulary, all runs read the text as the same words
-    joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
+    joined = [unspaced_scripts.join(models.vocabulary, models.split_lines(text)) for models in readers]
     words = [(texts, models.read_lines(texts, flags.tokens)) for models, texts in zip(readers, joined)] * (
         len(loaded) if same else 1
     )

@@ -12,8 +12,8 @@ tabs, followed by the total and the number of words outside the vocabulary (OOV)
 as <rare>. `length` is the length of the n-gram that predicts the word; back-off models use the longest n-gram that they
 contain. The final lines give the perplexity of the text and the OOV rate. If no word is unknown, these lines also give
 the perplexity per word and the bits per character and per byte, which are comparable between models with different
-tokens. --summary prints only the final lines. If several runs are given, their mixture is scored, and --weights sets
-its weights. Use `nplm rescore` to re-rank n-best lists.
+tokens that read the text in the same case. --summary prints only the final lines. If several runs are given, their
+mixture is scored, and --weights sets its weights. Use `nplm rescore` to re-rank n-best lists.
 
 RUN may also be an ARPA file, optionally compressed. The scores are identical to KenLM's. As in KenLM, a log10
 probability of -99 is an ordinary value, and <unk> has a log10 probability of -100 if the file lacks it. With --end, the
@@ -21,7 +21,8 @@ end of a line is scored as `</s>`.
 
 Text is split into words in the same way as the corpus of the first run. Punctuation is also split off if that corpus,
 like Brown, was already tokenized and the vocabulary requires it. Use --tokens=whitespace for tokenized text. <s>, </s>,
-<p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words.
+<p> and <text> are skipped like whitespace. <unk> and <rare> are treated as unknown words. Windows line ends are read as
+newlines unless the training text has them.
 
 --open also scores words outside the vocabulary. The probability of an unknown word is P(<rare>) times the probability
 of its spelling under the model trained by `nplm spell RUN`. Characters and bytes are counted in the given text,
@@ -61,6 +62,7 @@ from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import TextSize
 from nplm_jax.data.encoding import measure
+from nplm_jax.data.stream import UNKNOWN
 from nplm_jax.data.tokenizers.token_text import keeps_letters
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.wikitext2 import mark_rare
@@ -104,10 +106,11 @@ def main(flags: argparse.Namespace) -> None:
 
     check_models(flags.runs)  # report errors before waiting for stdin
     with scheduler.use(flags.scheduler):
-        texts = read_stdin().split('\n')
+        text = read_stdin()
+        models = load_models(flags.runs, flags.weights)
+        texts = models.split_lines(text)
         if is_sota_lm:  # replaces the symbol for unknown words in that format with <rare>
             texts = list(map(mark_rare, texts))
-        models = load_models(flags.runs, flags.weights)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "requires the paragraph mark <p>, which is not in the run's vocabulary"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
@@ -240,7 +243,7 @@ def summarize(
     """Returns the perplexities and counts of a text.
 
     The numbers per word, character and byte are omitted if unknown words are scored as <rare>, or if the text cannot be
-    reproduced from its tokens.
+    reproduced from its tokens, apart from its case, its punctuation and compatible characters.
 
     Args:
         tokenizer: The tokenizer of the models.
@@ -261,10 +264,16 @@ def summarize(
         ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
-    if not (is_spelled := keeps_letters(tokenizer, zip(texts, words), any_form=True)):
-        problem = 'results per word, character and byte are omitted, because the tokens do not reproduce the text'
-        print(problem, file=sys.stderr)
-    if is_spelled and (with_spelling or not total.oovs):
+    symbols = {word for line_words in words for word in line_words if word in UNKNOWN} if with_spelling else ()
+    problem = f'{", ".join(sorted(symbols))} cannot be spelled' if symbols else ''
+    if not keeps_letters(tokenizer, zip(texts, words), any_form=True):
+        problem = 'the tokens do not reproduce the text'
+    if problem:
+        print(f'results per word, character and byte are omitted, because {problem}', file=sys.stderr)
+    elif with_spelling or not total.oovs:
+        if not keeps_letters(tokenizer, zip(texts, words)):
+            note = 'results per word, character and byte refer to the text as the models read it, such as in lower case'
+            print(note, file=sys.stderr)
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
         num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))

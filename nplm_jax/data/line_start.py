@@ -19,11 +19,13 @@ class LineStart:
         prefix: The ids before a line.
         marks: The ids of the boundary tokens. No prefix is added to a line that begins with a boundary token.
         end: The ids that `--end` scores at the end of a line: the prefix, or nothing if the prefix is <text>.
+        has_returns: Whether the training text has carriage returns, and they are tokens.
     """
 
     prefix: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
+    has_returns: bool = False
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
@@ -41,7 +43,7 @@ class LineStart:
         ends = {i: text for i, text in enumerate(texts) if text and not text.strip('\r\n')}
         used = [i for i in ends if vocabulary.counts[i]]
         end = (max(used, key=lambda i: (ends[i].endswith('\n'), vocabulary.counts[i])),) if used else ()
-        return cls(end or marks, (*marks, *ends), end)
+        return cls(end or marks, (*marks, *ends), end, any('\r' in ends[i] for i in used))
 
     def before(self, ids_T: np.ndarray, continues: bool = False) -> np.ndarray:
         """Returns the int32 ids to put before a line, or none if words follow a boundary token that begins the line.

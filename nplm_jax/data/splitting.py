@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -39,22 +39,23 @@ def split_stream(
         The stream of kept words, and its three spans.
 
     Raises:
-        BadInput: The text is too short, or a span would be empty.
+        BadInput: The text is too short, or a span would contain no words other than boundary tokens.
     """
+    marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
     spans = _split(lengths, lengths, settings)
     if not keeps_all:
         kept = _kept(settings, lengths, list(map(len, spans)))
         if has_lines:
             starts = [0, *itertools.accumulate(lengths)]
-            ends = [_next_line(stream, start + size) for start, size in zip(starts, kept)]
+            ends = [_next_line(stream, marks, start + size) for start, size in zip(starts, kept)]
             kept = [end - start for start, end in zip(starts, ends)]
         stream, spans = stream.shorten(lengths, kept), _split(lengths, kept, settings)
     if has_lines:
-        ends = [_next_line(stream, span.stop) for span in spans]
+        ends = [_next_line(stream, marks, span.stop) for span in spans]
         spans = list(map(Span, (0, *ends), ends))
     num_words = len(stream.type_ids_L)
     for name, span in zip(('train', 'valid', 'test'), spans):
-        if len(span) < 1:
+        if all(i in marks for i in stream.type_ids_L[span.start : span.stop]):  # stops at the first word
             raise BadInput(_sizes(settings), f'leave no words in the {name} split; the corpus has {num_words:,} words')
     return stream, spans
 
@@ -125,9 +126,14 @@ def _sizes(settings: CorpusSettings) -> str:
     return ', '.join(f'corpus.{key}={getattr(settings, key):g}' for key in keys)
 
 
-def _next_line(stream: WordStream, position: int) -> int:
-    """Returns the start of the first line at or after a position, or the end of the stream if there is none."""
-    marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
+def _next_line(stream: WordStream, marks: Container[int], position: int) -> int:
+    """Returns the start of the first line at or after a position, or the end of the stream if there is none.
+
+    Args:
+        stream: The words of all parts.
+        marks: The ids of the types that are boundary tokens.
+        position: A position in the stream.
+    """
     size = len(stream.type_ids_L)
     return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)
 

@@ -67,7 +67,7 @@ class OpenVocabulary:
         ids_T = self.vocabulary.encode(words_T)
         words = words_T[span.start : span.stop]
         log_p_T = self.model.score(ids_T, span) + self.log_spellings(words)
-        return WordScores(log_p_T, self._is_spelled(words), count_characters(words))
+        return WordScores(log_p_T, self.is_spelled(words), count_characters(words))
 
     def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
         """Returns the float64 log P(spelling | <rare>) of each out-of-vocabulary word in nats, and 0 for other words.
@@ -76,11 +76,11 @@ class OpenVocabulary:
             BadInput: An out-of-vocabulary word is empty, or contains whitespace or an unpaired surrogate.
         """
         log_p_T = np.zeros(len(words_T))
-        spelled_S = np.flatnonzero(self._is_spelled(words_T)).tolist()
+        spelled_S = np.flatnonzero(self.is_spelled(words_T)).tolist()
         log_p_T[spelled_S] = self.spelling.log_probabilities([words_T[t] for t in spelled_S])
         return log_p_T
 
-    def _is_spelled(self, words_T: Sequence[str]) -> np.ndarray:
+    def is_spelled(self, words_T: Sequence[str]) -> np.ndarray:
         """Returns whether each word is spelled; see `WordScores`."""
         return np.array([word not in self.vocabulary.ids and word not in UNKNOWN for word in words_T], bool)
 

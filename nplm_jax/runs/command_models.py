@@ -108,6 +108,12 @@ class LoadedModels:
         """Returns the display forms of words, given their ids."""
         return [self.vocabulary.shown[i] for i in ids]
 
+    def split_lines(self, text: str) -> list[str]:
+        """Returns the lines of a user's text. Windows line ends are read as newlines if the training text has none."""
+        if not self.line_start.has_returns:
+            text = text.replace('\r\n', '\n').removesuffix('\r')  # the last newline may be missing
+        return text.split('\n')
+
     def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
         """Returns the tokens of a user's text.
 
@@ -125,8 +131,7 @@ class LoadedModels:
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text. Warns on stderr about unknown words and missing spaces."""
         lines = self.tokenize_lines(texts, kind)
-        words = [word for line in lines for word in line]
-        self.warn_unknown(words)
+        self.warn_unknown([word for line in lines for word in line])
         warning = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_whitespace(texts)
         if warning := warning or unspaced_scripts.describe_text(self.vocabulary, texts):
             print(warning, file=sys.stderr)

@@ -281,9 +281,8 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     if rare := data.oov()['valid']:
         note = 'all out-of-vocabulary words share this token, which lowers the perplexity'
         print(f'{rare:.1%} of the validation words are {RARE}: {note}', flush=True)
-        if not data.vocabulary.counts[RARE_ID]:
-            advice = 'set corpus.min_count to at least 2 to let models learn its probability'
-            print(f'no training word is {RARE}: {advice}', flush=True)
+        if not (data.train_words == RARE_ID).any():
+            print(f'no training word is {RARE}: increase corpus.min_count to learn its probability', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
         print(f'{key}={config_lib.to_flat(settings)[key]}: lowered to {value} to fit the vocabulary', flush=True)
     model = describe_model(config_lib.to_flat(settings))

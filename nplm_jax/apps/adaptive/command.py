@@ -89,7 +89,7 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
         BadInput: The first fifth is too short to measure gradients.
     """
     vocabulary = models.vocabulary
-    lines = unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n'))
+    lines = unspaced_scripts.join(vocabulary, models.split_lines(text.removesuffix('\n')))
     read = models.read_stream if vocabulary.tokenizer.is_lossless else models.read_lines
     words = read(lines, flags.tokens)
     ids_T = vocabulary.encode([*itertools.chain.from_iterable(words)]).astype(np.int32)

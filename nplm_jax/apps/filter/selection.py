@@ -73,7 +73,7 @@ class Scorer:
             vocabulary).
         """
         vocabulary = self.models.vocabulary
-        lines = [unspaced_scripts.join(vocabulary, text.removesuffix('\n').split('\n')) for text in texts]
+        lines = [unspaced_scripts.join(vocabulary, self.models.split_lines(text.removesuffix('\n'))) for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
         ids = [vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)

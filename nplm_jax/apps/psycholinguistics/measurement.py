@@ -126,7 +126,7 @@ def measure(
     tables.check_new(stimuli.columns, _added_columns(models, options))
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
-    columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
+    columns = _describe_words(stimuli, table, vocabulary, options)
     if log_frequency_W is not None:
         columns['log_frequency'] = log_frequency_W.tolist()
     starts = [' '.join(vocabulary.show(context)) for context in contexts]
@@ -136,7 +136,13 @@ def measure(
     log_spellings_T = np.zeros(len(table.tokens_T))
     if spelling is not None:
         model = next(iter(models.values())).model  # any model will do, because spellings do not depend on it
-        log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
+        reader = OpenVocabulary(model, vocabulary, spelling)
+        log_spellings_T, is_spelled_T = reader.log_spellings(table.tokens_T), reader.is_spelled(table.tokens_T)
+        num_rare_W = _sum_by_word((table.ids_T == RARE_ID) & ~is_spelled_T, table.words_T, table.counted_T)
+        columns['scored_as'] = [
+            'spelled' if label == RARE and not num_rare else label
+            for label, num_rare in zip(columns['scored_as'], num_rare_W.tolist())
+        ]
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
     texts = dict(zip(keys, zip(lines, prefixes)))  # an item that several readers read is measured only once
     read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
@@ -235,9 +241,9 @@ def cut_items(
 
 
 def _describe_words(
-    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled: bool
+    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options
 ) -> dict[str, list[Any]]:
-    """Returns the columns that do not depend on the models."""
+    """Returns the columns that depend neither on the models nor on a spelling distribution."""
     sizes_W = np.bincount(table.words_T)
     tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
     log_f_V = log_frequencies(vocabulary.counts)
@@ -255,7 +261,7 @@ def _describe_words(
         'length': [len(normalize(word.strip() if is_attached else strip_punctuation(word))) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(len(sizes_W), math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
-        'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
+        'scored_as': [scored if known else RARE for known in is_known_W.tolist()],
     }
 
 

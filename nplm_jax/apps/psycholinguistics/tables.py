@@ -119,7 +119,8 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
     """Returns the header of a TSV or CSV file, and the cells of each line by line number. Skips blank lines.
 
-    In TSV files, quotation marks have a special meaning only if they enclose a whole cell.
+    In TSV files, quotation marks have a special meaning only if they enclose a whole cell and all quotation marks
+    inside the cell are doubled.
     """
     text = ''.join(line for _, line in read_lines(path))
     separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
@@ -152,8 +153,8 @@ def _find_separator(text: str, default: str) -> str:
 
 
 def _unquote(cell: str) -> str:
-    quoted = len(cell) >= 2 and cell[0] == cell[-1] == '"'
-    return cell[1:-1].replace('""', '"') if quoted else cell
+    is_quoted = re.fullmatch(r'"(?:[^"]|"")*"', cell)  # unlike `"Yes," she said, "no."`
+    return cell[1:-1].replace('""', '"') if is_quoted else cell
 
 
 def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:

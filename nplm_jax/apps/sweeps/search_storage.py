@@ -69,7 +69,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
         The storage.
 
     Raises:
-        BadInput: The driver is not installed, or the database is missing, does not respond or was not created by
+        BadInput: The driver cannot be imported, or the database is missing, does not respond or was not created by
             Optuna.
         Resumable: The database stopped responding.
     """
@@ -90,8 +90,8 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
                 storage = connect()
             except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process has just created the tables
                 storage = connect()
-        except ImportError:
-            problem = 'psycopg is not installed; install it with: pip install "nplm-jax[search]"'
+        except ImportError as error:
+            problem = f'requires psycopg ({first_line(error)}); install it with: pip install "nplm-jax[search]"'
             raise BadInput('--storage', problem, value=shown) from None
         except (sa.exc.SQLAlchemyError, RuntimeError) as error:
             cause = getattr(error, 'orig', None) or error

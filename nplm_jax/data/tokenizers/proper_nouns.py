@@ -17,16 +17,16 @@ _SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of 
 Counts = collections.Counter[tuple[str, str]]
 
 
-def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool = True) -> Counts:
+def count_capitals(paragraphs: Iterable[Iterable[str]]) -> Counts:
     """Counts the occurrences of each word with and without an initial capital; see `find_proper_nouns`.
 
     Args:
-        paragraphs: Paragraphs of words in their original case.
-        begins_paragraph: Whether the first paragraph is complete. Otherwise, it continues an earlier paragraph.
+        paragraphs: Paragraphs of words in their original case. The first may continue a paragraph of another chunk: in
+            any paragraph, a sentence may begin with the first word.
     """
     counts: Counts = collections.Counter()
-    for number, paragraph in enumerate(paragraphs):
-        previous = '.' if number or begins_paragraph else 'a'
+    for paragraph in paragraphs:
+        previous = '.'
         for word in paragraph:
             if word[:1].isupper():
                 may_open = previous[-1:] in _SENTENCE_OPENERS or _PRONOUN.fullmatch(word)

@@ -140,7 +140,7 @@ class WordTokenizer(Tokenizer):
             [part for word in words for part in self._parts(word) if part not in SKIPPED]
             for words in paragraphs(self, chunk)
         )
-        return list(count_capitals(in_case, chunk.begins_paragraph).items())
+        return list(count_capitals(in_case).items())
 
     def _parts(self, word: str) -> list[str]:
         return split_possessive(word) if self.split_possessive else [word]

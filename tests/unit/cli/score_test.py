@@ -278,7 +278,17 @@ def test_numbers_per_byte_are_of_a_text_whose_words_are_all_scored(text, is_kept
     (output,), stderr = call(text, folders / 'network', '--summary', '--json')
     scored = json.loads(output)
     assert scored['oovs'] == 0 and scored['tokens'] == 3
-    assert ('bits_per_byte' in scored) == is_kept and len(stderr) == (not is_kept)
+    assert ('bits_per_byte' in scored) == is_kept and len(stderr) == 1
+    assert ('as the models read it' in stderr[0]) == is_kept  # the models read lower case
+    (lower,), stderr = call(text.lower(), folders / 'network', '--summary', '--json')
+    assert not is_kept or (json.loads(lower) == scored and stderr == [])
+
+
+def test_windows_line_ends_change_nothing(folders, call):
+    text = 'i like dog\n\ni hate\n'
+    for more in ([], ['--end'], ['--stream'], ['--tokens=whitespace']):
+        unix, windows = (call(t, folders / 'network', *more) for t in (text, text.replace('\n', '\r\n')))
+        assert unix == windows and 'Bits per byte' in unix[0][-1]
 
 
 def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(folders, call):

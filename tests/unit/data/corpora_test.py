@@ -242,6 +242,17 @@ def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     assert re.search(rf'\b{left}\b', caught.value.problem) and '5' in numbers(caught.value.problem)
 
 
+def test_a_split_with_nothing_but_marks_has_no_words(tmp_path):
+    for name, size in (('train', 100), ('valid', 4), ('test', 4)):
+        (tmp_path / name).write_text('a b c d\nb c a\nd a b c a\n' * size)
+    paths = {key: str(tmp_path / key.removesuffix('_path')) for key in ('valid_path', 'test_path')}
+    for context in ('stream', 'line'):
+        with pytest.raises(BadInput, match='no words in the valid split'):
+            text(tmp_path / 'train', paragraphs='lines', words=30, context=context, **paths)
+        found = text(tmp_path / 'train', paragraphs='lines', words=400, context=context, **paths)
+        assert set(found.words[found.valid.start : found.valid.stop]) > {'a', '<p>'}
+
+
 @pytest.mark.parametrize(
     'key, name, value',
     [

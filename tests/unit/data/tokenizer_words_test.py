@@ -4,7 +4,7 @@ import pytest
 from helpers import corpus_settings, refuses
 
 from configs import ap_news as ap_news_config
-from nplm_jax.data import corpora, vocabulary
+from nplm_jax.data import corpora, text_files, vocabulary
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers import proper_nouns as finding
 from nplm_jax.data.tokenizers.token_text import keeps_letters
@@ -81,6 +81,16 @@ def test_the_start_of_a_sentence_says_nothing():
         assert proper_nouns(f'and so {before} Monday came') == set(), before
     assert proper_nouns('Monday came') == set()
     assert proper_nouns('and so Monday came') == proper_nouns('and so , Monday came') == {'monday'}
+
+
+def test_the_first_word_of_a_chunk_says_nothing(tmp_path, monkeypatch):
+    sentences = ' '.join(f'W{i} came to rest .' for i in range(2000))
+    (tmp_path / 'text').write_text(f'{sentences} They saw Ann and Ann and Ann today .')
+    for size in (100, 997, 2**20):
+        for name in ('CHUNK_CHARACTERS', '_SEARCH_CHARACTERS'):
+            monkeypatch.setattr(text_files, name, size)
+        corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text'), proper_nouns=True))
+        assert corpus.tokenizer.names == ('ann',)
 
 
 def test_a_type_seen_in_lower_case_more_than_a_twentieth_of_the_time_is_none():

@@ -57,6 +57,7 @@ def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
 
 def test_a_line_begins_after_a_newline_even_if_carriage_returns_are_more_frequent():
     words = bytes_of('a\r\r\nb\r\n')
+    assert LineStart.of(words).has_returns and not LineStart.of(bytes_of('a\nb')).has_returns
     assert words.tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
 
 

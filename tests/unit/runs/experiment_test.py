@@ -215,5 +215,5 @@ def test_words_of_the_test_text_alone_are_unknown_words_of_an_own_text(tmp_path,
     assert results['vocabulary'] == 7 and results['oov']['test'] > 0.2
     assert math.isfinite(results['perplexity']['test'])
     assert any(
-        '<rare>' in line and 'corpus.min_count to at least 2' in line for line in capsys.readouterr().out.splitlines()
+        '<rare>' in line and 'increase corpus.min_count' in line for line in capsys.readouterr().out.splitlines()
     )

@@ -102,6 +102,13 @@ def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
     assert stimuli.read(tmp_path / 'x.tsv').words == ['"The', 'dog."', '"A"', 'b', '"']
 
 
+def test_quotations_at_both_ends_of_a_cell_keep_their_marks(tmp_path):
+    cells = {'"Yes," she said, "no."': '"Yes," she said, "no."', '"a ""b"" c"': 'a "b" c', '"a"b"': '"a"b"', '""': ''}
+    (tmp_path / 'x.tsv').write_text('\n'.join(['sentence', 'x', *cells]))
+    columns, *_ = tables.read(tmp_path / 'x.tsv')
+    assert columns['sentence'] == ['x', *cells.values()]
+
+
 def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
     found = stimuli.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))

@@ -120,6 +120,18 @@ def test_score_open_has_every_word_by_its_spelling(runs, score):
     assert json.loads(output)['bits_per_character'] == pytest.approx(float(values['Bits per character']), abs=1e-6)
 
 
+@pytest.mark.parametrize('symbol', ['<unk>', '<rare>'])
+def test_a_symbol_for_unknown_words_is_not_spelled(symbol, runs, score, monkeypatch, lines):
+    text = f'the {symbol} dog bagi'
+    summary, stderr = score(text, runs / 'first', '--open', '--summary')
+    assert len(stderr) == 1 and symbol in stderr[0] and not any('Bits' in row for row in summary)
+    if 'surprisal' in all_commands():
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+        cli.main(['surprisal', str(runs / 'first'), '--open'])
+        rows = csv.DictReader(lines()[0], delimiter='\t')
+        assert [row['scored_as'] for row in rows] == ['word', '<rare>', 'word', 'spelled']
+
+
 def test_the_end_of_a_line_and_a_stream_are_scored_with_spellings_too(runs, score):
     closed, opened = (score(TEXT, runs / 'first', '--stream', '--end', *more)[0] for more in ([], ['--open']))
     words = [[line.split('\t')[:-1] for line in output[:3]] for output in (closed, opened)]
