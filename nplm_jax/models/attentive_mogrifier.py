@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import between, key
+from nplm_jax.models.attention import visible
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.mogrifier import Mogrifier
-from nplm_jax.models.transformer import visible
 from nplm_jax.nn import Keys, Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
 

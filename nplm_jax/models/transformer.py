@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, between, key
+from nplm_jax.models.attention import visible
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import Keys, Precision, dropout, fold_in, matmul, uniform
@@ -184,33 +185,6 @@ class Transformer(StreamBody):
             y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, mask=seen_SxTxL[:, None])
         y_SxTxK = matmul(y_SxTxHxD.astype(jnp.float32).reshape(S, T, -1), layer['O_KxK'], precision)
         return y_SxTxK, cache
-
-
-def visible(
-    memory: int, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int
-) -> tuple[jax.Array, jax.Array]:
-    """Determines to which of the R cached words and T new words each new word attends.
-
-    Args:
-        memory: R, the number of cached words.
-        kept_S: For each stream, the number of cached words that belong to the current line.
-        starts_SxL: Whether each of the T words begins a line, or None if no word begins a line.
-        num_words: T, the number of new words.
-
-    Returns:
-        The attention mask, S x T x (R + T), and the number of cached words to keep in each stream, S.
-    """
-    R, T = memory, num_words
-    places_L = jnp.arange(-R, T)  # positions relative to the first of the T words
-    first_Sx1 = -kept_S[:, None]  # position at which the line starts
-    if starts_SxL is None:
-        first_SxT = jnp.broadcast_to(first_Sx1, (kept_S.shape[0], T))
-    else:
-        first_SxT = jax.lax.cummax(jnp.where(starts_SxL, jnp.arange(T)[None], first_Sx1), axis=1)
-    oldest_SxT = jnp.maximum(first_SxT, jnp.arange(T)[None] - R)
-    seen_SxTxL = places_L[None, None] >= oldest_SxT[:, :, None]
-    seen_SxTxL &= places_L[None, None] <= jnp.arange(T)[None, :, None]
-    return seen_SxTxL, jnp.minimum(T - first_SxT[:, -1], R)
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
