@@ -147,7 +147,7 @@ class LoadedModels:
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt. Lists unknown words on stderr. Raises BadInput if all words are unknown."""
         require(is_unicode(text), '--prompt', text, 'must be valid UTF-8')
-        words = self.tokenize(text, kind)
+        words = self.tokenize('\n'.join(self.split_lines(text)), kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
         require(known, '--prompt', text, 'must contain at least one word of the vocabulary')

@@ -97,6 +97,10 @@ def test_a_prompt_stands_after_a_line_end(runs, nplm_command):
 def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
     rows, _ = nplm_command('next', runs / 'german', '--count=1', '--prompt=Jeder hat das')
     assert rows[2].split()[1] == '␣Recht'
+    assert (
+        nplm_command('next', runs / 'german', '--prompt=a\r\nb')[0]
+        == nplm_command('next', runs / 'german', '--prompt=a\nb')[0]
+    )
     rows, _ = nplm_command('next', runs / 'bytes', '--count=3', '--prompt=人人')
     assert all(row.split()[1].startswith('<0x') or row.split()[1] == r'\n' for row in rows[2:])
     rows, _ = nplm_command('next', runs / 'characters', '--count=1', '--prompt=自')
