@@ -1,5 +1,6 @@
 """Compares the tokens of tokenizer.json files and SentencePiece models with those of their own libraries."""
 
+import copy
 import json
 import math
 
@@ -59,7 +60,7 @@ KINDS = {
 
 def learn(kind):
     model, splitter, decoder, trainer, options = KINDS[kind]
-    learned = tokenizers.Tokenizer(model)
+    learned = tokenizers.Tokenizer(copy.deepcopy(model))  # training changes the model
     learned.pre_tokenizer, learned.decoder = splitter, decoder
     if kind == 'wordpiece':
         learned.normalizer = normalizers.BertNormalizer()
