@@ -200,11 +200,12 @@ def on_wikitext2() -> Iterator[Point]:
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
     yield from _minutes(folder, 'wikitext2')
-    five = (_seeded(folder, 'wikitext2', 'five_minutes', seed) for seed in SEEDS)
-    longer = (_seeded(folder, 'wikitext2', preset, 1) for preset in ('twenty_minutes', 'one_hour'))
-    members = *five, *longer, _preset(folder, 'wikitext2', 'modified_kneser_ney_5')
-    for name, mixed in {'mixture_of_5': (*members[:4], members[5]), 'mixture_of_6': members}.items():
-        yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', mixed)
+    five = [_seeded(folder, 'wikitext2', 'five_minutes', seed) for seed in SEEDS]
+    twenty, hour = (_seeded(folder, 'wikitext2', preset, 1) for preset in ('twenty_minutes', 'one_hour'))
+    five_gram = _preset(folder, 'wikitext2', 'modified_kneser_ney_5')
+    mixtures = {'mixture_of_5': [*five, twenty, five_gram], 'mixture_of_6': [*five, twenty, hour, five_gram]}
+    for name, members in mixtures.items():
+        yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', tuple(members))
 
 
 def lineage() -> Iterator[Point]:

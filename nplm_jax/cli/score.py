@@ -266,12 +266,13 @@ def summarize(
     ]
     symbols = {word for line_words in words for word in line_words if word in UNKNOWN} if with_spelling else ()
     problem = f'{", ".join(sorted(symbols))} cannot be spelled' if symbols else ''
-    if not keeps_letters(tokenizer, zip(texts, words), any_form=True):
+    is_exact = keeps_letters(tokenizer, zip(texts, words))
+    if not (is_exact or keeps_letters(tokenizer, zip(texts, words), any_form=True)):
         problem = 'the tokens do not reproduce the text'
     if problem:
         print(f'results per word, character and byte are omitted, because {problem}', file=sys.stderr)
     elif with_spelling or not total.oovs:
-        if not keeps_letters(tokenizer, zip(texts, words)):
+        if not is_exact:
             note = 'results per word, character and byte refer to the text as the models read it, such as in lower case'
             print(note, file=sys.stderr)
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)

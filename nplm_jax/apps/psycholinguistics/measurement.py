@@ -126,23 +126,18 @@ def measure(
     tables.check_new(stimuli.columns, _added_columns(models, options))
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
-    columns = _describe_words(stimuli, table, vocabulary, options)
+    log_spellings_T, is_spelled_T = np.zeros(len(table.tokens_T)), np.zeros(len(table.tokens_T), bool)
+    if spelling is not None:
+        model = next(iter(models.values())).model  # any model will do, because spellings do not depend on it
+        reader = OpenVocabulary(model, vocabulary, spelling)
+        log_spellings_T, is_spelled_T = reader.log_spellings(table.tokens_T), reader.is_spelled(table.tokens_T)
+    columns = _describe_words(stimuli, table, vocabulary, options, is_spelled_T)
     if log_frequency_W is not None:
         columns['log_frequency'] = log_frequency_W.tolist()
     starts = [' '.join(vocabulary.show(context)) for context in contexts]
     columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
     groups = [] if is_sum else token_table.find_groups(vocabulary, options.punctuation)
-    log_spellings_T = np.zeros(len(table.tokens_T))
-    if spelling is not None:
-        model = next(iter(models.values())).model  # any model will do, because spellings do not depend on it
-        reader = OpenVocabulary(model, vocabulary, spelling)
-        log_spellings_T, is_spelled_T = reader.log_spellings(table.tokens_T), reader.is_spelled(table.tokens_T)
-        num_rare_W = _sum_by_word((table.ids_T == RARE_ID) & ~is_spelled_T, table.words_T, table.counted_T)
-        columns['scored_as'] = [
-            'spelled' if label == RARE and not num_rare else label
-            for label, num_rare in zip(columns['scored_as'], num_rare_W.tolist())
-        ]
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
     texts = dict(zip(keys, zip(lines, prefixes)))  # an item that several readers read is measured only once
     read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
@@ -241,15 +236,18 @@ def cut_items(
 
 
 def _describe_words(
-    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options
+    stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled_T: np.ndarray
 ) -> dict[str, list[Any]]:
-    """Returns the columns that depend neither on the models nor on a spelling distribution."""
+    """Returns the columns that do not depend on the models."""
     sizes_W = np.bincount(table.words_T)
     tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
     log_f_V = log_frequencies(vocabulary.counts)
     unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
-    log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
-    is_known_W = _sum_by_word(table.ids_T == RARE_ID, table.words_T, table.counted_T) == 0
+    is_rare_T = table.ids_T == RARE_ID
+    log_f_T = np.where(is_rare_T, unseen, log_f_V[table.ids_T])
+    is_known_W, has_spelling_W = (
+        _sum_by_word(mask_T, table.words_T, table.counted_T) == 0 for mask_T in (is_rare_T, is_rare_T & ~is_spelled_T)
+    )
     is_lossless = vocabulary.tokenizer.is_lossless  # the vocabulary of such a tokenizer has no word counts
     has_counts = not is_lossless and any(vocabulary.counts)  # ARPA files have no counts
     scored = options.word_probability if is_lossless else 'word'
@@ -261,7 +259,7 @@ def _describe_words(
         'length': [len(normalize(word.strip() if is_attached else strip_punctuation(word))) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(len(sizes_W), math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
-        'scored_as': [scored if known else RARE for known in is_known_W.tolist()],
+        'scored_as': np.where(is_known_W, scored, np.where(has_spelling_W, 'spelled', RARE)).tolist(),
     }
 
 
