@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
@@ -68,7 +68,7 @@ def main(flags: argparse.Namespace) -> None:
         scores, marked = score_text(flags.runs, names, text.rstrip('\r\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
         problem = f'{", ".join(others)}: the evaluated words or the vocabulary differ from those of {names[0]}'
-        print(f'{problem}; the perplexities are not comparable{_advise(runs)}', file=sys.stderr)
+        print(f'{problem}; the perplexities are not comparable{_advise(names, runs)}', file=sys.stderr)
     rows = [run_table.describe(run) for run in runs]
     if flags.json:
         print(to_json({'runs': rows, **({'text': list(scores.values())} if text else {})}))
@@ -83,13 +83,14 @@ def main(flags: argparse.Namespace) -> None:
         run_table.draw(runs, names, scores, expand('--figure', flags.figure))
 
 
-def _advise(runs: Sequence[Run]) -> str:
+def _advise(names: Sequence[str], runs: Sequence[Run]) -> str:
     """Returns advice on comparing runs with different tokens, or '' if all runs have the same tokens."""
     if not run_table.differ_in_tokens(runs):
         return ''
-    if not all(run.has_test_text_of(runs[0]) for run in runs):
-        return ', nor are bits per byte, because the test texts or samples differ or a digest is missing'
-    unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
+    if others := [name for name, run in zip(names, runs) if not run.has_test_text_of(runs[0])]:
+        problem = 'because the test texts or samples differ or a digest is missing'
+        return f', nor are the bits per byte of {", ".join(others)}, {problem}'
+    unknown = [name for name, run in zip(names, runs) if run.bits_per_byte is None]
     return (
         f'; {", ".join(unknown)}: bits per byte are undefined, because words are unknown or changed'
         if unknown
@@ -137,7 +138,7 @@ def score_text(
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
         is_exact = not total.oovs and keeps_letters(models.vocabulary.tokenizer, zip(texts, cut))
-        bits = -total.log10_p * math.log2(10) / sum(len(text.encode()) for text in texts) if is_exact else None
+        bits = -total.log10_p * math.log2(10) / _num_bytes(texts) if is_exact else None
         numbers = {'perplexity': total.perplexity, 'bits_per_byte': bits, 'oov': total.oovs / total.tokens}
         scores[name] = {'name': name, **numbers}
     changed = [name for name, score in scores.items() if score['bits_per_byte'] is None and not score['oov']]
@@ -148,7 +149,13 @@ def score_text(
         print('no run is marked as the best on the text, because too many words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
-    if any(texts != joined[0] for texts in joined):
-        print('bits per byte are not comparable, because only some runs read the spaces between words', file=sys.stderr)
+    reads_spaces = {models.vocabulary.tokenizer.is_lossless for models in readers}
+    has_more_spaces = _num_bytes(joined[0]) > 1.01 * _num_bytes(' '.join(line.split()) for line in joined[0])
+    if any(texts != joined[0] for texts in joined) or (len(reads_spaces) > 1 and has_more_spaces):
+        print('bits per byte are not comparable, because only some runs read all spaces and line ends', file=sys.stderr)
         return scores, ''
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''
+
+
+def _num_bytes(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) for text in texts)

@@ -26,7 +26,7 @@ import numpy as np
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.ngram import arpa, entropy_pruning
+from nplm_jax.ngram import arpa, entropy_pruning, sentence_marks
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.kept_words import keep_words
 from nplm_jax.utils.errors import BadInput, require
@@ -59,10 +59,14 @@ def main(flags: argparse.Namespace) -> None:
         text = read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file))
         listed.update(arpa.FIELD.findall(text))
     model, vocabulary = arpa.read(path, as_kenlm=True)
-    sizes = _sizes(model)
+    sizes, stream = _sizes(model), None
     if flags.entropy is not None:
+        stream = sentence_marks.invert_split(model, vocabulary)
+        model, vocabulary = stream or (model, vocabulary)
         context_p = entropy_pruning.context_probabilities(model, *map(vocabulary.ids.get, arpa.SENTENCE_MARKS))
         model = entropy_pruning.prune(model, context_p, flags.entropy, key='--entropy')
+        if stream:
+            model, vocabulary = sentence_marks.split(model, vocabulary)
     if flags.limit_vocab_file:
         is_kept_V = np.array([word in listed for word in vocabulary.words])
         require(

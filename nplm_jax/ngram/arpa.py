@@ -34,7 +34,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
-_ZERO = -99.0  # the log10 of probability zero
+_ZERO = sentence_marks.LOG10_ZERO
 _KENLM_UNKNOWN = -100.0  # KenLM's log10 probability of unknown words if the file has no <unk>
 FIELD = re.compile(r'[^ \t\n\r]+')  # as in KenLM's ARPA reader; KenLM splits texts with `words.KENLM_WORD`
 _LOG_10 = math.log(10)

@@ -18,6 +18,7 @@ from nplm_jax.utils.errors import BadInput
 
 BEGIN, END = '<s>', '</s>'
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
+LOG10_ZERO = -99.0  # the log10 of probability zero in a file
 _ROUNDING = 1e-4  # error of a sum of logarithms that are rounded to seven digits, nats
 
 
@@ -87,13 +88,21 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     merged = Vocabulary(words, (0,) * len(words))
     if BEGIN not in vocabulary.ids:
         return model, merged
-    stream, unpredicted = _without_begin(model), np.array(model.log_p[0])
-    unpredicted[vocabulary.ids[BEGIN]] = -np.inf
-    written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
-    if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], written):
-        return stream, merged
+    if stream := invert_split(model, vocabulary):
+        return stream
     _check_marks(path, model.table, vocabulary.ids[BEGIN], vocabulary.ids[END])
     return _merge_ids(model, vocabulary, merged), merged
+
+
+def invert_split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary] | None:
+    """Returns the model and the vocabulary that `split` converts to the given ones, or None if there are none."""
+    if vocabulary.words[-1] != BEGIN or END not in vocabulary.ids:
+        return None
+    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words[:-1])
+    stream, unpredicted = (_without_begin(model), Vocabulary(words, (0,) * len(words))), np.array(model.log_p[0])
+    unpredicted[-1] = -np.inf
+    written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
+    return stream if _is_same(split(*stream)[0], written) else None
 
 
 def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
@@ -194,9 +203,11 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
 
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
-    """Returns whether two models have the same n-grams and, up to rounding, the same log p and log b."""
+    """Returns whether two models have the same n-grams and, as rounded in a file, the same log p and log b."""
+    arrays = zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
     return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
-        np.allclose(x, y, rtol=0, atol=_ROUNDING) for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
+        np.allclose(*(np.maximum(array, LOG10_ZERO * np.log(10)) for array in pair), rtol=0, atol=_ROUNDING)
+        for pair in arrays
     )
 
 

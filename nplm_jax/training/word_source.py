@@ -85,8 +85,7 @@ def _read_mapped(
     N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 
     def read_windows(start: int, stop: int) -> np.ndarray:
-        indices = np.arange(first + start, first + stop)
-        positions_P = layout.positions_at(seed, epoch, data.train, batch_size, indices)
+        positions_P = layout.positions_at(seed, epoch, data.train, batch_size, np.arange(first + start, first + stop))
         indices_PxL = positions_P[:, None] + np.arange(-N, 1)
         return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 

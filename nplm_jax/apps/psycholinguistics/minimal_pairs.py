@@ -18,6 +18,7 @@ from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.apps.psycholinguistics.tables import Locate
 from nplm_jax.data.line_start import LineStart
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -78,13 +79,18 @@ def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> Encode
     lines = [np.frombuffer(key, np.int32) for key in numbers]
     tokens = [table.tokens_T[line] for line in table.lines]
     pairs = list(zip(tokens[::2], tokens[1::2]))
-    differing = [all(token in vocabulary.ids for token in differing_words(*pair)) for pair in pairs]
-    full = [all(token in vocabulary.ids for sentence in pair for token in sentence) for pair in pairs]
+    differing = [_are_known(vocabulary, differing_words(*pair)) for pair in pairs]
+    full = [_are_known(vocabulary, [*good, *bad]) for good, bad in pairs]
     start = LineStart.of(vocabulary)
     if options.context is not None:
         start = LineStart(tuple(vocabulary.encode(contexts[0]).tolist()))
     masks = np.ones(len(pairs), bool), np.array(differing), np.array(full)
     return EncodedPairs(lines, np.array(rows).reshape(-1, 2), start, dict(zip(SUBSETS, masks)))
+
+
+def _are_known(vocabulary: Vocabulary, tokens: Sequence[str]) -> bool:
+    """Returns whether no token is outside the vocabulary. A literal RARE stands for words outside the vocabulary."""
+    return bool((vocabulary.encode(tokens) != RARE_ID).all())
 
 
 def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ class Report:
 
     def __call__(self, progress: Progress, schedule: Schedule) -> bool:
         """Returns whether to stop the run because the trial is pruned or another process has taken the trial over."""
-        number = -(-progress.step // schedule.evaluate_every)
+        number = _num_validations(progress.step, schedule)
         with contextlib.suppress(UpdateFinishedTrialError):
             if number not in self.known:
                 self.trial.report(nll_to_perplexity(progress.valid_nll), number)
@@ -249,6 +249,16 @@ def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]
         except workdir.FolderInUse as error:
             print(f'{error} (waiting)', file=sys.stderr, flush=True)
             time.sleep(search_storage.HEARTBEAT)
+
+
+def _num_validations(step: int, schedule: Schedule) -> int:
+    """Returns the number of validations up to and including the one after update `step`."""
+    number = before = 0
+    while before < step:
+        now = schedule.next_boundary(before)
+        number += schedule.due(before, now).evaluate
+        before = now
+    return number
 
 
 def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> None:

@@ -350,6 +350,16 @@ def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_pa
     assert 'text bits/byte' in header and '\n'.join(rows).count(' *') >= 1
 
 
+def test_a_text_with_more_spaces_than_words_read_is_not_compared(same_text, nplm_command, tmp_path):
+    runs = same_text / 'words', same_text / 'bytes'
+    for spaces, are_compared in ((' ', True), ('  ', False), ('\t ', False)):
+        (tmp_path / 'text').write_text('the dog sat .\n'.replace(' ', spaces))
+        (header, _, *rows), stderr = nplm_command('compare', *runs, f'--text={tmp_path / "text"}')
+        column = [cells(row)[cells(header).index('text bits/byte')] for row in rows[:2]]
+        assert ('*' in ''.join(column)) == are_compared
+        assert any(line.startswith('bits per byte are not comparable') for line in stderr) != are_compared
+
+
 def test_a_text_that_the_words_of_a_run_change_is_not_compared(same_text, nplm_command, tmp_path):
     choices = {'corpus.path': str(same_text / 'text.txt'), 'corpus.tokens': 'whitespace', 'corpus.min_count': 1}
     changes = {'corpus.boundary_tokens': False, 'model.family': 'add_delta', 'model.n': 2}
@@ -378,4 +388,7 @@ def test_a_text_of_which_runs_count_other_words_is_not_compared(nplm_command, tm
     sizes = [recorded(run)['sizes']['test'] for run in runs]
     assert [(size['words'], size['utf8_bytes']) for size in sizes] == [(24, 84), (18, 78)]
     rows, (warning,) = nplm_command('compare', *runs)
-    assert 'bits/byte' in rows[0] and '*' not in '\n'.join(rows) and ', nor ' in warning
+    assert 'bits/byte' in rows[0] and '*' not in '\n'.join(rows) and ', nor are the bits per byte of bytes, ' in warning
+    shutil.copytree(runs[0], tmp_path / 'again')
+    rows, (warning,) = nplm_command('compare', *runs, tmp_path / 'again')
+    assert ', nor are the bits per byte of bytes, ' in warning

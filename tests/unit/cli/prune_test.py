@@ -12,8 +12,11 @@ from helpers import write_arpa
 
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data.stream import Span
-from nplm_jax.ngram import arpa, entropy_pruning
+from nplm_jax.data.line_start import LineStart
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference import scoring
+from nplm_jax.ngram import arpa, counts, entropy_pruning, kneser_ney, sentence_marks
 
 LM = """
 \\data\\
@@ -191,6 +194,26 @@ def test_pruning_leaves_out_what_changes_the_perplexity_least(folders, tmp_path,
         small.BaseScore(kenlm.State(), name, state)
     sums = (10.0 ** small.next_words(states)).sum(1)
     np.testing.assert_allclose(sums, 1, atol=1e-4)
+
+
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
+def test_a_model_that_reads_across_line_ends_can_still_be_imported(tmp_path, nplm_command):
+    rng = np.random.default_rng(0)
+    tokens_T = np.minimum(rng.geometric(0.3, 3000), 9).astype(np.int32)
+    tokens_T[rng.random(3000) < 0.2] = 0
+    vocabulary = Vocabulary((RARE, '<p>', *'abcdefgh'), (1,) * 10)
+    full = kneser_ney.fit_modified(counts.count(tokens_T, Span(0, 3000), 4, 10))
+    arpa.write(full, vocabulary, tmp_path / 'lm.arpa')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', tmp_path / 'lm.arpa', '--entropy=1e-5', f'--output={output}')
+    small, words = sentence_marks.merge(output, *arpa.read(output, as_kenlm=True))
+    assert words.words == vocabulary.words and small.table.size(4) < full.table.size(4)
+    expected = entropy_pruning.prune(full, entropy_pruning.context_probabilities(full), 1e-5)
+    contexts = rng.integers(0, 10, (50, 3))
+    np.testing.assert_allclose(small.next_word(contexts), expected.next_word(contexts), atol=1e-5)
+    line, mark = 'a b a', vocabulary.encode(['<p>'])
+    (scored,) = scoring.score(small, [np.append(vocabulary.encode(line.split()), mark)], LineStart((1,)))
+    assert kenlm.Model(output).score(line) == pytest.approx(scored.log10_p_T.sum(), abs=1e-5)
 
 
 def test_probabilities_that_do_not_sum_to_one_are_refused(lm, tmp_path, nplm_command, lines):

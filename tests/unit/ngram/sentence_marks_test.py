@@ -82,6 +82,16 @@ def test_export_and_import_give_the_same_probabilities_also_across_marks(tmp_pat
     np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), rtol=5e-6, atol=5e-6)
 
 
+@pytest.mark.parametrize('n', [3, 4, 5])
+def test_a_model_with_zeros_is_imported_with_the_numbers_of_kenlm(tmp_path, n):
+    model = unsmoothed.unsmoothed_backoff(counts.count(stream(), TRAIN, n, V))
+    arpa.write(model, WORDS, path := tmp_path / 'model.arpa')
+    again, words = sentence_marks.merge(path, *arpa.read(path, as_kenlm=True))
+    assert words.words == WORDS.words
+    for new_p, log_p in zip(again.log_p, model.log_p):
+        np.testing.assert_allclose(new_p, np.maximum(log_p, -99 * np.log(10)), atol=1e-5)
+
+
 def test_an_order_without_ngrams_is_in_the_file(tmp_path):
     arpa.write(MODELS['above the longest line'](None), WORDS, tmp_path / 'model.arpa')
     text = (tmp_path / 'model.arpa').read_text()

@@ -1,5 +1,6 @@
 """Tests that a finished model is evaluated on every word, or on a sample of the training words of reported size."""
 
+import copy
 import dataclasses
 import io
 import json
@@ -125,3 +126,11 @@ def test_the_trigram_of_a_text_read_by_lines_predicts_each_line_alone():
         np.testing.assert_array_equal(in_text, bins.of_stream(alone_T, words_of_line))
     contexts = tokens_T[np.arange(200, 260)[:, None] + np.arange(2)]
     np.testing.assert_allclose(np.exp(trigram.next_word(contexts)).sum(1), 1, rtol=1e-5)
+
+
+def test_a_model_without_an_order_reads_a_limited_context_before_each_predicted_word(monkeypatch):
+    sizes, model = [], copy.copy(MODEL)
+    model.n = None
+    model.next_word = lambda contexts: sizes.append(contexts.shape[1]) or MODEL.next_word(contexts)
+    monkeypatch.setattr(evaluation, '_MAX_CONTEXT', 50)
+    assert evaluation.predictions_table(model, DATA) and sizes == [49]

@@ -81,6 +81,15 @@ def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, ta
     assert len(shown) > 2
 
 
+def test_a_pair_with_the_symbol_for_unknown_words_is_not_known(folders, nplm_command, tmp_path):
+    (tmp_path / 'pairs.csv').write_text('good,bad\ni like dog,i like <rare>\ni <rare> dog,i <rare> milk\n')
+    output = tmp_path / 'scored.csv'
+    flags = f'--table={tmp_path / "pairs.csv"}', '--json', f'--output={output}'
+    (out,), _ = nplm_command('pairs', folders / 'counts', *flags)
+    assert json.loads(out)['models']['counts']['all']['known']['pairs'] == 0
+    assert [row['in_vocabulary_counts'] for row in csv.DictReader(output.read_text().splitlines())] == 2 * ['FALSE']
+
+
 def test_an_arpa_file_is_a_model(folders, table, nplm_command, tmp_path):
     write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     found = [

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 import signal
 import sys
@@ -16,6 +17,7 @@ from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import hide_passwords
 from nplm_jax.runs import run_inputs
 from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
 
 sa = pytest.importorskip('sqlalchemy')
@@ -234,3 +236,22 @@ def test_a_search_that_chooses_components_is_refused(point):
     with refuses('--search') as caught:
         space.point(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
     assert all(key in caught.value.problem for key in point.keys() & KINDS.keys())
+
+
+@pytest.mark.parametrize('every', [7, 1000])
+@pytest.mark.parametrize('steps_per_epoch', [1560, 1563])
+def test_validations_are_numbered_one_by_one(steps_per_epoch, every):
+    schedule = Schedule(steps_per_epoch, 3 * steps_per_epoch, every, 500, 100, steps_per_execution=20)
+    reports, before = [], 0
+    study = optuna.create_study()
+    trial = study.ask()
+    report = search.Report(trial, {})
+    while before < schedule.total_steps:
+        now = schedule.next_boundary(before)
+        if schedule.due(before, now).evaluate:
+            reports.append(now)
+            report(Progress(step=now, valid_nll=1 / now, seconds=0.0), schedule)
+        before = now
+    values = study.get_trials()[0].intermediate_values
+    assert [*values] == [*range(1, len(reports) + 1)]
+    assert [*values.values()] == pytest.approx([math.exp(1 / step) for step in reports])
