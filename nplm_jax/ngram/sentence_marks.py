@@ -204,10 +204,10 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
     """Returns whether two models have the same n-grams and, as rounded in a file, the same log p and log b."""
-    arrays = zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
+    zero = LOG10_ZERO * np.log(10)
     return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
-        np.allclose(*(np.maximum(array, LOG10_ZERO * np.log(10)) for array in pair), rtol=0, atol=_ROUNDING)
-        for pair in arrays
+        np.allclose(np.maximum(x, zero), np.maximum(y, zero), rtol=0, atol=_ROUNDING)
+        for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
     )
 
 
