@@ -93,11 +93,10 @@ RESIDUAL: Preset = {
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# A Mogrifier LSTM with attention. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second
+# A Mogrifier LSTM. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second
 # moments. The rows of rare words therefore change less per update, which allows a higher learning rate.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
-    'model.family': 'attentive_mogrifier',
     'model.rounds': 2,
     'model.tied': True,
     'model.variational': True,
@@ -111,6 +110,8 @@ _MOGRIFIER: Preset = {
     **RECURRENT,
 }
 _BROWN = 800_000  # training words of Brown
+# Attention lowers the perplexity of texts with at least this many training words, and raises that of shorter texts.
+_MIN_ATTENTION = 20_000
 # The dropout rates of features, outputs and words, and the weight decay, for some values of `_equivalent_passes`.
 # `network` interpolates between them.
 _BY_EQUIVALENT_PASSES = {
@@ -127,9 +128,9 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
 
 
 def network(width: int, passes: float, words: int) -> Preset:
-    """Returns a Mogrifier LSTM with attention, with the best settings for a width, a number of passes and a text size.
+    """Returns a Mogrifier LSTM with the best settings for a width, a number of passes and a text size.
 
-    `--minutes` uses this function.
+    The network has attention unless the text is short. `--minutes` uses this function.
 
     Args:
         width: The number of units of the LSTM, m = h.
@@ -143,6 +144,7 @@ def network(width: int, passes: float, words: int) -> Preset:
     )
     return {
         **_MOGRIFIER,
+        'model.family': 'mogrifier' if words < _MIN_ATTENTION else 'attentive_mogrifier',
         'model.m': width,
         'model.h': width,
         'model.dropout': dropout,

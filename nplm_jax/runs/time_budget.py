@@ -198,15 +198,15 @@ def choose(
     budget = Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
     plan, speed = budget.plan(width), budget.timings[width]
-    passes = plan.updates * budget.batch_size / words
+    passes = plan.updates / budget.updates(1)
     if passes < 1:
-        least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
+        least = 1.05 * (minutes + (1 - passes) * budget.updates(1) * speed.update / 60)
         allowed = f'must be at least {least:.2g} for one pass over the {words:,} training words with {width} units'
         allowed += '; to train for a shorter time, use only part of the text (--config.corpus.words)'
         raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),
-        'train.epochs': math.ceil(plan.updates / (words // budget.batch_size)),
+        'train.epochs': math.ceil(passes),
         'train.max_steps': plan.updates,
         'train.evaluate_every': math.ceil(plan.updates / plan.validations),
         'train.patience': plan.validations,

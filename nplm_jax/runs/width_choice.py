@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import pathlib
 import statistics
 import time
@@ -42,11 +41,13 @@ class Timing(NamedTuple):
     Attributes:
         update: The time of an update.
         start: The total time before the first update and before the first scores, mostly spent on compilation.
+        compile: The part of `start` that is spent again when the number of updates in a chunk changes.
         score: The time to score a word.
     """
 
     update: float
     start: float
+    compile: float
     score: float
 
 
@@ -116,7 +117,7 @@ class Budget:
 
     def updates(self, passes: int) -> int:
         """Returns the number of updates in the given number of passes."""
-        return math.ceil(passes * len(self.data.train) / self.batch_size)
+        return passes * max(len(self.data.train) // self.batch_size, 1)
 
     @property
     def most_updates(self) -> int:
@@ -137,10 +138,14 @@ class Budget:
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
         validating = (validations + settings.train.calibrate) * validation  # calibration ends with a validation
-        updates = int((self.seconds - speed.start - calibrated - validating) / update)
-        if updates < self.updates(1) <= _STRETCH * updates:
-            updates = self.updates(1)
-        return Plan(min(updates, self.most_updates), validations)
+        per_pass, size = self.updates(1), settings.train.steps_per_execution
+        compiling = speed.start + (speed.compile if per_pass % size else 0.0)  # the last chunk of each pass is smaller
+        updates = min(int((self.seconds - compiling - calibrated - validating) / update), self.most_updates)
+        if updates < per_pass <= _STRETCH * updates:
+            updates = per_pass
+        elif updates > per_pass:
+            updates -= updates % per_pass % size  # the last chunk of the run is not smaller
+        return Plan(updates, validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the budget covers one epoch and enough words for this width.
@@ -148,7 +153,7 @@ class Budget:
         If the user typed the width, one epoch suffices.
         """
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
-        return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
+        return self.plan(width).updates >= max(self.updates(1), needed / self.batch_size)
 
     def choose_width(self) -> int:
         """Times networks of several widths. Returns the largest that fits the budget, or the smallest if none fits."""
@@ -198,4 +203,5 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             scoring.append(time.perf_counter() - begun)
     # Use the median, which a brief slowdown of the machine does not affect.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
-    return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
+    compiling = max(seconds[0] - updates[0] * update, 0.0)
+    return Timing(update, seconds[0] + scoring[0] - scoring[1], compiling, scoring[1] / num_words)

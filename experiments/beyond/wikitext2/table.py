@@ -15,7 +15,6 @@ from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 ROWS = ['modified_kneser_ney_5', 'kneser_ney_5', 'one_minute', 'five_minutes', 'twenty_minutes', 'one_hour']
-ROWS += ['twenty_minutes_one_hour', 'mixture_of_4']
 # exp of the mean of -ln P over the 217,645 and 245,568 numbers of WikiText-2/{valid,test}/KneserNey-5gram.txt.
 PUBLISHED = {'5-gram Kneser-Ney of sota_lm': (233.93, 219.27)}
 HEADER = ['model', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5']
