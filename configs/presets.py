@@ -110,8 +110,9 @@ _MOGRIFIER: Preset = {
     **RECURRENT,
 }
 _BROWN = 800_000  # training words of Brown
-# Attention lowers the perplexity of texts with at least this many training words, and raises that of shorter texts.
-_MIN_ATTENTION = 20_000
+# The least training words and units for attention. It raises the perplexity of shorter texts, and narrower networks
+# are for large texts that are read in little time.
+_MIN_WORDS, _MIN_UNITS = 20_000, 96
 # The dropout rates of features, outputs and words, and the weight decay, for some values of `_equivalent_passes`.
 # `network` interpolates between them.
 _BY_EQUIVALENT_PASSES = {
@@ -130,7 +131,7 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
 def network(width: int, passes: float, words: int) -> Preset:
     """Returns a Mogrifier LSTM with the best settings for a width, a number of passes and a text size.
 
-    The network has attention unless the text is short. `--minutes` uses this function.
+    The network has attention unless the text is short or the network narrow. `--minutes` uses this function.
 
     Args:
         width: The number of units of the LSTM, m = h.
@@ -144,7 +145,7 @@ def network(width: int, passes: float, words: int) -> Preset:
     )
     return {
         **_MOGRIFIER,
-        'model.family': 'mogrifier' if words < _MIN_ATTENTION else 'attentive_mogrifier',
+        'model.family': 'attentive_mogrifier' if words >= _MIN_WORDS and width >= _MIN_UNITS else 'mogrifier',
         'model.m': width,
         'model.h': width,
         'model.dropout': dropout,
