@@ -129,7 +129,8 @@ def test_what_is_typed_stays(text, data, timed):
     choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__kind='sampled', output__samples=77)
     made = width_choice.apply_keys(config_of(text), choice.keys, {'model.h': 48})
     assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
-    assert made['model.family'] == 'attentive_mogrifier' and made['model.m'] == 48
+    assert made['model.family'] == 'mogrifier' and made['model.m'] == 48  # too narrow for attention
+    assert choose(text, data, 1, model__h=96).keys['model.family'] == 'attentive_mogrifier'
 
 
 @pytest.mark.parametrize(
