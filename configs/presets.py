@@ -93,8 +93,8 @@ RESIDUAL: Preset = {
     'train.calibrate': True,
     **_FEW_LARGE_UPDATES,
 }
-# A Mogrifier LSTM. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second
-# moments. The rows of rare words therefore change less per update, which allows a higher learning rate.
+# A Mogrifier LSTM. With optimizer.row_adaptivity=0.5, the rows of a table partly share their second moments. The rows
+# of rare words therefore change less per update, which allows a higher learning rate.
 _MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.rounds': 2,
@@ -110,9 +110,9 @@ _MOGRIFIER: Preset = {
     **RECURRENT,
 }
 _BROWN = 800_000  # training words of Brown
-# The least training words and units for attention. It raises the perplexity of shorter texts, and narrower networks
-# are for large texts that are read in little time.
-_MIN_WORDS, _MIN_UNITS = 20_000, 96
+# The minimum numbers of training words and units for attention. Attention raises the perplexity on shorter texts.
+# `--minutes` chooses narrower networks for large texts only if there is hardly time to read the text once.
+_MIN_ATTENTION_WORDS, _MIN_ATTENTION_UNITS = 20_000, 96
 # The dropout rates of features, outputs and words, and the weight decay, for some values of `_equivalent_passes`.
 # `network` interpolates between them.
 _BY_EQUIVALENT_PASSES = {
@@ -131,7 +131,8 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
 def network(width: int, passes: float, words: int) -> Preset:
     """Returns a Mogrifier LSTM with the best settings for a width, a number of passes and a text size.
 
-    The network has attention unless the text is short or the network narrow. `--minutes` uses this function.
+    The network has attention if the text has at least `_MIN_ATTENTION_WORDS` words and `width` is at least
+    `_MIN_ATTENTION_UNITS`. `--minutes` uses this function.
 
     Args:
         width: The number of units of the LSTM, m = h.
@@ -140,12 +141,13 @@ def network(width: int, passes: float, words: int) -> Preset:
     """
     passes_known = np.log([*_BY_EQUIVALENT_PASSES])
     at = math.log(_equivalent_passes(width, passes, words))
+    has_attention = words >= _MIN_ATTENTION_WORDS and width >= _MIN_ATTENTION_UNITS
     dropout, output_dropout, word_dropout, decay = (
         round(float(np.interp(at, passes_known, column)), 4) for column in zip(*_BY_EQUIVALENT_PASSES.values())
     )
     return {
         **_MOGRIFIER,
-        'model.family': 'attentive_mogrifier' if words >= _MIN_WORDS and width >= _MIN_UNITS else 'mogrifier',
+        'model.family': 'attentive_mogrifier' if has_attention else 'mogrifier',
         'model.m': width,
         'model.h': width,
         'model.dropout': dropout,

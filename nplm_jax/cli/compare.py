@@ -12,8 +12,8 @@ unknown or changed.
 --text=FILE scores a text with each run, and prints the perplexity and the share of words outside the vocabulary (oov).
 Each line of the text is scored separately. If all runs have the same vocabulary and tokenizer, their mixture is scored
 as well. Otherwise, the runs are compared by bits per byte, provided that no word in the text is unknown or changed, and
-that all runs read the same spaces. `nplm score --help` describes how the text is split into words. No run is marked as
-the best if more than 5% of the words are unknown.
+that all runs read the same spaces and line ends. `nplm score --help` describes how the text is split into words. No run
+is marked as the best if more than 5% of the words are unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """
@@ -87,9 +87,9 @@ def _advise(names: Sequence[str], runs: Sequence[Run]) -> str:
     """Returns advice on comparing runs with different tokens, or '' if all runs have the same tokens."""
     if not run_table.differ_in_tokens(runs):
         return ''
-    if others := [name for name, run in zip(names, runs) if not run.has_test_text_of(runs[0])]:
+    if others := [name for name, run in zip(names[1:], runs[1:]) if not run.has_test_text_of(runs[0])]:
         problem = 'because the test texts or samples differ or a digest is missing'
-        return f', nor are the bits per byte of {", ".join(others)}, {problem}'
+        return f', nor are the bits per byte of {", ".join(others)} with those of {names[0]}, {problem}'
     unknown = [name for name, run in zip(names, runs) if run.bits_per_byte is None]
     return (
         f'; {", ".join(unknown)}: bits per byte are undefined, because words are unknown or changed'
@@ -149,9 +149,10 @@ def score_text(
         print('no run is marked as the best on the text, because too many words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'
-    reads_spaces = {models.vocabulary.tokenizer.is_lossless for models in readers}
+    # Tokenizers that are not lossless read one space between words.
+    differ = len({models.vocabulary.tokenizer.is_lossless for models in readers}) > 1
     has_more_spaces = _num_bytes(joined[0]) > 1.01 * _num_bytes(' '.join(line.split()) for line in joined[0])
-    if any(texts != joined[0] for texts in joined) or (len(reads_spaces) > 1 and has_more_spaces):
+    if any(texts != joined[0] for texts in joined) or (differ and has_more_spaces):
         print('bits per byte are not comparable, because only some runs read all spaces and line ends', file=sys.stderr)
         return scores, ''
     return scores, 'bits_per_byte' if all(score['bits_per_byte'] is not None for score in scores.values()) else ''

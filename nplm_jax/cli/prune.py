@@ -61,6 +61,7 @@ def main(flags: argparse.Namespace) -> None:
     model, vocabulary = arpa.read(path, as_kenlm=True)
     sizes, stream = _sizes(model), None
     if flags.entropy is not None:
+        # Pruning n-grams after <s> and after </s> separately would make the file useless for reading a stream.
         stream = sentence_marks.invert_split(model, vocabulary)
         model, vocabulary = stream or (model, vocabulary)
         context_p = entropy_pruning.context_probabilities(model, *map(vocabulary.ids.get, arpa.SENTENCE_MARKS))

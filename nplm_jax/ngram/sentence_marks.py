@@ -95,11 +95,12 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
 
 
 def invert_split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary] | None:
-    """Returns the model and the vocabulary that `split` converts to the given ones, or None if there are none."""
-    if vocabulary.words[-1] != BEGIN or END not in vocabulary.ids:
+    """Inverts `split`. Returns the original model and vocabulary, or None if `split` did not create the given model."""
+    if vocabulary.words[-1] != BEGIN or END not in vocabulary.ids or PARAGRAPH_BOUNDARY in vocabulary.ids:
         return None
     words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words[:-1])
-    stream, unpredicted = (_without_begin(model), Vocabulary(words, (0,) * len(words))), np.array(model.log_p[0])
+    stream = _without_begin(model), Vocabulary(words, (0,) * len(words))
+    unpredicted = np.array(model.log_p[0])
     unpredicted[-1] = -np.inf
     written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
     return stream if _is_same(split(*stream)[0], written) else None
@@ -203,7 +204,7 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
 
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
-    """Returns whether two models have the same n-grams and, as rounded in a file, the same log p and log b."""
+    """Returns whether two models have the same n-grams and, up to the rounding in a file, the same log p and log b."""
     zero = LOG10_ZERO * np.log(10)
     return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
         np.allclose(np.maximum(x, zero), np.maximum(y, zero), rtol=0, atol=_ROUNDING)

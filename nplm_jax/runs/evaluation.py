@@ -18,7 +18,7 @@ from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.progress import progress_bar
 
 _MAX_WORDS = 100  # test sets with more words get no table of predicted words
-_MAX_CONTEXT = 2000  # words that a model without an order reads before each of these words
+_MAX_CONTEXT = 2000  # maximum context, in words, of models without an order
 _NUM_PREDICTED = 3  # predicted words shown per context
 
 ALL_WORDS = EvalSettings(train_words=0, words=0)
@@ -143,7 +143,7 @@ def predictions_table(model: LanguageModel, data: Dataset) -> str:
             paragraphs[-1].append(t)
     rows = []
     for *before, last in (positions for positions in paragraphs if len(positions) > 1):
-        context = tokens_T[max(0, last - (model.n or _MAX_CONTEXT) + 1) : last]
+        context = tokens_T[max(0, last - (model.n or _MAX_CONTEXT + 1) + 1) : last]
         log_p_V = model.next_word(context[None])[0]
         likeliest = generation.largest(log_p_V, _NUM_PREDICTED)
         predicted = ', '.join(f'{shown[i]} {np.exp(log_p_V[i]):.3f}' for i in likeliest)

@@ -41,7 +41,7 @@ class Timing(NamedTuple):
     Attributes:
         update: The time of an update.
         start: The total time before the first update and before the first scores, mostly spent on compilation.
-        compile: The part of `start` that is spent again when the number of updates in a chunk changes.
+        compile: The part of `start` that each additional chunk size costs again, mostly for compilation.
         score: The time to score a word.
     """
 
@@ -138,13 +138,15 @@ class Budget:
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
         validating = (validations + settings.train.calibrate) * validation  # calibration ends with a validation
-        per_pass, size = self.updates(1), settings.train.steps_per_execution
-        compiling = speed.start + (speed.compile if per_pass % size else 0.0)  # the last chunk of each pass is smaller
+        per_pass = self.updates(1)
+        size = min(settings.train.steps_per_execution, per_pass)
+        # The last chunk of each pass may be smaller, and is then compiled separately.
+        compiling = speed.start + (speed.compile if per_pass % size else 0.0)
         updates = min(int((self.seconds - compiling - calibrated - validating) / update), self.most_updates)
         if updates < per_pass <= _STRETCH * updates:
             updates = per_pass
         elif updates > per_pass:
-            updates -= updates % per_pass % size  # the last chunk of the run is not smaller
+            updates -= updates % per_pass % size  # avoids compiling a third chunk size
         return Plan(updates, validations)
 
     def suffices(self, width: int) -> bool:
@@ -188,6 +190,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         updates: list[int] = []
         begun = time.perf_counter()
         state, step = run.init_state(), 0
+        initialized = time.perf_counter() - begun
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
             chunk = run.chunk(state, step)  # new words, whose rows are not in the CPU's caches, as in training
             state, nll_S = step_lib.execute_steps(*chunk)
@@ -203,5 +206,5 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             scoring.append(time.perf_counter() - begun)
     # Use the median, which a brief slowdown of the machine does not affect.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
-    compiling = max(seconds[0] - updates[0] * update, 0.0)
+    compiling = max(seconds[0] - initialized - updates[0] * update, 0.0)
     return Timing(update, seconds[0] + scoring[0] - scoring[1], compiling, scoring[1] / num_words)

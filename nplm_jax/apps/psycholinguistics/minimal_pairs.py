@@ -89,7 +89,7 @@ def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> Encode
 
 
 def _are_known(vocabulary: Vocabulary, tokens: Sequence[str]) -> bool:
-    """Returns whether no token is outside the vocabulary. A literal RARE stands for words outside the vocabulary."""
+    """Returns whether the vocabulary contains all tokens. A literal RARE counts as unknown."""
     return bool((vocabulary.encode(tokens) != RARE_ID).all())
 
 

@@ -252,7 +252,7 @@ def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]
 
 
 def _num_validations(step: int, schedule: Schedule) -> int:
-    """Returns the number of validations up to and including the one after update `step`."""
+    """Returns the number of validations in the first `step` updates, including one after update `step`."""
     number = before = 0
     while before < step:
         now = schedule.next_boundary(before)

@@ -92,6 +92,12 @@ def test_a_model_with_zeros_is_imported_with_the_numbers_of_kenlm(tmp_path, n):
         np.testing.assert_allclose(new_p, np.maximum(log_p, -99 * np.log(10)), atol=1e-5)
 
 
+def test_a_vocabulary_with_both_kinds_of_marks_is_not_that_of_a_split_model():
+    model = kneser_ney.fit_modified(counts.count(stream(), TRAIN, 2, V))
+    words = Vocabulary((*WORDS.words[:-2], '</s>', '<s>'), WORDS.counts)
+    assert '<p>' in words.ids and sentence_marks.invert_split(model, words) is None
+
+
 def test_an_order_without_ngrams_is_in_the_file(tmp_path):
     arpa.write(MODELS['above the longest line'](None), WORDS, tmp_path / 'model.arpa')
     text = (tmp_path / 'model.arpa').read_text()

@@ -133,4 +133,4 @@ def test_a_model_without_an_order_reads_a_limited_context_before_each_predicted_
     model.n = None
     model.next_word = lambda contexts: sizes.append(contexts.shape[1]) or MODEL.next_word(contexts)
     monkeypatch.setattr(evaluation, '_MAX_CONTEXT', 50)
-    assert evaluation.predictions_table(model, DATA) and sizes == [49]
+    assert evaluation.predictions_table(model, DATA) and sizes == [50]

@@ -89,23 +89,28 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
 
 
-def test_the_time_to_compile_the_last_chunk_of_an_epoch_is_planned_and_no_other_chunk_is_compiled(
-    text, data, monkeypatch
-):
+def test_the_compilation_of_the_last_chunk_of_an_epoch_is_planned_and_no_other(text, data, monkeypatch):
     monkeypatch.setattr(width_choice, 'MAX_PASSES', 10**6)
     monkeypatch.setattr(width_choice, 'measure', lambda *_: width_choice.Timing(1e-3, 0.0, 10.0, 1e-12))
-    keys = choose(text, data, 0.5, model__h=64).keys
-    per_epoch, total, size = (
-        len(data.train) // 512,
-        keys['train.max_steps'],
-        presets.RECURRENT['train.steps_per_execution'],
-    )
+    size, per_epoch = presets.RECURRENT['train.steps_per_execution'], len(data.train) // 512
+    total = choose(text, data, 0.5, model__h=64).keys['train.max_steps']
     assert per_epoch % size and 0 <= 20_000 - total <= size
     schedule = Schedule(per_epoch, total, total, total, total, size)
     ends = [0]
     while ends[-1] < total:
         ends.append(schedule.next_boundary(ends[-1]))
-    assert {*np.diff(ends).tolist()} == {min(per_epoch, size), per_epoch % size}
+    assert {*np.diff(ends).tolist()} == {size, per_epoch % size}
+
+
+def test_the_only_chunk_of_an_epoch_is_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(width_choice, 'MAX_PASSES', 10**6)
+    monkeypatch.setattr(width_choice, 'measure', lambda *_: width_choice.Timing(1e-3, 0.0, 10.0, 1e-12))
+    text = tmp_path / 'short.txt'
+    text.write_text(random_text(4_400))
+    data = SharedCorpus(experiment.load_settings(config_of(text))).data
+    per_epoch = len(data.train) // 512
+    assert per_epoch < presets.RECURRENT['train.steps_per_execution']
+    assert 0 <= 30_000 - choose(text, data, 0.5).keys['train.max_steps'] <= per_epoch
 
 
 def test_the_evaluation_of_a_sample_takes_the_time_of_its_words(text, data, monkeypatch):
@@ -183,7 +188,7 @@ def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
         choose(text, data, needed / 3)
     assert needed < float(re.search(r'at least ([\d.]+)', str(refused.value))[1]) < 1.1 * needed
     assert str(refused.value).endswith('use only part of the text (--config.corpus.words)')
-    for factor in (0.97, 1.01):  # within 5%; less than one more chunk
+    for factor in (0.97, 1.01):  # within the 5% tolerance, and less than one chunk above one epoch
         assert choose(text, data, needed * factor).keys['train.max_steps'] == len(data.train) // 512
     with refuses('--minutes'):
         choose(text, data, needed * 0.93)

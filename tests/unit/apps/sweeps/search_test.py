@@ -240,7 +240,7 @@ def test_a_search_that_chooses_components_is_refused(point):
 
 @pytest.mark.parametrize('every', [7, 1000])
 @pytest.mark.parametrize('steps_per_epoch', [1560, 1563])
-def test_validations_are_numbered_one_by_one(steps_per_epoch, every):
+def test_validations_are_numbered_consecutively(steps_per_epoch, every):
     schedule = Schedule(steps_per_epoch, 3 * steps_per_epoch, every, 500, 100, steps_per_execution=20)
     reports, before = [], 0
     study = optuna.create_study()
