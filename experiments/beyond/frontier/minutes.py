@@ -1,14 +1,14 @@
-"""Compares `--minutes` with networks chosen by hand, by training time and test perplexity on six texts.
+"""Compares `--minutes` with networks chosen by hand, by training time and test perplexity on seven texts.
 
     python -m experiments.beyond.frontier.minutes           trains the missing runs on an idle machine
     python -m experiments.beyond.frontier.minutes --until=17:30   stops at that time; repeat the command to resume
     python -m experiments.beyond.frontier.minutes --minutes=2 --texts=0.2M
     python -m experiments.beyond.frontier.minutes --show          prints the table of the committed results
 
-The texts are 2,000, 4,000, 16,000 and 0.2 million words of Brown, all of Brown, and 5.8 million words of Brown,
-WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by hand is
-the best of several. No network was chosen by hand for 4,000 and 16,000 words. For 2,000 words, `--minutes` trains a
-5-gram.
+The texts are 2,000, 4,000, 16,000, 30,000 and 0.2 million words of Brown, all of Brown, and 5.8 million words of
+Brown, WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each network chosen by
+hand is the best of several. For 4,000 to 30,000 words, no network was chosen by hand. Instead, a network is trained
+with attention if `--minutes` chooses one without, and vice versa. For 2,000 words, `--minutes` trains a 5-gram.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ TEXTS = {
     '2k': Text(2_000, 1_900, (1,)),
     '4k': Text(4_000, 3_700, (1,)),
     '16k': Text(16_000, 14_000, (1,)),
+    '30k': Text(30_000, 24_000, (1,)),
     '0.2M': Text(200_000, 167_000, (2, 10)),
     '1M': Text(1_200_000, 969_000, (2, 10)),
     '6M': Text(None, 5_191_000, (2, 10)),
 }
 CASES = [(name, minutes) for name, text in TEXTS.items() for minutes in text.minutes]
 MINUTES = sorted({minutes for _, minutes in CASES})
-KINDS = '5-gram', 'minutes', 'hand'  # the model, or the method that chooses it
+KINDS = '5-gram', 'minutes', 'family', 'hand'  # the model, or the method that chooses it
+# Text -> the network that `--minutes` trains if its family is typed, instead of the family that it chooses.
+FAMILIES = {'4k': 'attentive_mogrifier', '16k': 'attentive_mogrifier', '30k': 'mogrifier'}
 # (text, minutes) -> a network chosen by hand: width, passes, and changes to the keys of `presets.network`.
 BY_HAND: dict[tuple[str, int], tuple[int, int, presets.Preset]] = {
     ('2k', 1): (64, 200, {}),
@@ -87,6 +90,8 @@ def write_text(name: str, path: pathlib.Path) -> None:
 def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
     """Returns the command-line arguments (config and flags) of each run on a text, by the names in KINDS."""
     runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
+    if family := FAMILIES.get(name):
+        runs['family'] = [f'text:{family}', f'--minutes={minutes}']
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
         keys = {**presets.network(width, passes, TEXTS[name].train), 'train.epochs': passes, **changes}
@@ -126,12 +131,14 @@ def show(_: study.Flags) -> str:
             if not path.exists() or (kind == '5-gram' and minutes != TEXTS[name].minutes[0]):
                 continue
             found = results.load(path)
-            model, is_network = found['config']['model'], 'updates' in found
-            units = f'{model["h"]} units, {found["epochs"]:.1f} passes' if is_network else 'modified Kneser-Ney 5-gram'
+            model, shown = found['config']['model'], 'modified Kneser-Ney 5-gram'
+            if 'updates' in found:  # a network
+                attention = ', attention' if model['family'] == 'attentive_mogrifier' else ''
+                shown = f'{model["h"]} units, {found["epochs"]:.1f} passes{attention}'
             process = found.get('process_seconds')
             seconds = f'{found["seconds"] / 60:.2f}', f'{process / 60:.1f}' if process else '-'
-            chosen = {'5-gram': '-', 'minutes': f'`--minutes={minutes}`', 'hand': 'hand'}[kind]
-            table.append([name, chosen, units, *seconds, found['perplexity']['test']])
+            chosen = {'5-gram': '-', 'hand': 'hand'}.get(kind, f'`--minutes={minutes}`')
+            table.append([name, chosen, shown, *seconds, found['perplexity']['test']])
     header = ['text', 'chosen by', 'model', 'minutes of training', 'minutes of the process', 'test']
     return markdown_table(header, table)
 
