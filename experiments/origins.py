@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from configs import presets
 from experiments import results
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.keys import list_keys
@@ -72,7 +73,8 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
     """Returns whether a row's command selects other settings today than the row records (`results.changed_keys`).
 
     A command with a preset or a key that no longer exists does so. Of a row without recorded settings, only the family
-    of the model is compared. A command without --config, such as `nplm train brown`, is not compared.
+    of the model is compared. A command without --config, such as `nplm train brown`, is not compared. For --minutes,
+    see `_has_earlier_choice`.
     """
     recorded, typed = row.get('settings'), _config_flags(row.get('command', ''))
     file = _config_file(typed.pop('config', ''))
@@ -80,6 +82,8 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
         return False
     typed.pop('config.output.teacher', None)  # a folder, which is not recorded
     values = {name.removeprefix('config.'): _value(text) for name, text in typed.items()}
+    if '--minutes' in row['command']:
+        return _has_earlier_choice(row, [*values, *['model.family'] * (':' in file)])
     try:
         config = config_lib.override(load_config(file), values)
     except BadInput:  # a preset or a key no longer exists
@@ -89,6 +93,22 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
         return row.get('family', keys['model.family']) != keys['model.family']
     now = json.loads(json.dumps({name: keys.get(name) for name in recorded}))
     return now != recorded or not results.changed_keys(config).keys() <= recorded.keys()
+
+
+def _has_earlier_choice(row: Mapping[str, Any], typed: Collection[str]) -> bool:
+    """Returns whether --minutes would set other keys today for the row's width, number of passes and training words."""
+    if 'updates' not in row:  # the 5-gram for short texts
+        return row.get('family') != 'modified_kneser_ney'
+    config = row.get('config', {})
+    keys = presets.network(config.get('model', {}).get('h', 1), row['epochs'], row['words']['train'])
+    by_time = 'train.patience', 'train.evaluate_every', 'train.checkpoint_every'  # set later, by the time they take
+    chosen = {key: value for key, value in keys.items() if key not in (*typed, *by_time)}
+    recorded = {f'{section}.{name}': value for section in config for name, value in _items(config[section])}
+    return any(key not in recorded or recorded[key] != value for key, value in chosen.items())
+
+
+def _items(section: Any) -> Collection[tuple[str, Any]]:
+    return section.items() if isinstance(section, dict) else ()
 
 
 def _config_flags(command: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from helpers import refuses
 
+from configs import presets
 from experiments import audit, origins, points, results, runs
 from experiments.paper.section5 import paired
 from experiments.sources import of_runs
@@ -129,6 +130,23 @@ def test_of_a_result_without_settings_the_family_is_compared():
     assert not origins.of(recorded).is_earlier
     assert origins.of({**recorded, 'family': 'lstm'}).is_earlier
     assert origins.of({**GOOD, 'trained': of_runs([{**recorded, 'family': 'lstm'}])}).is_earlier
+
+
+def test_what_minutes_chose_is_compared_with_what_it_would_choose_today():
+    keys = {**presets.network(160, 2.1, 969_369), 'train.patience': 1, 'train.evaluate_every': 77, 'model.dropout': 0.5}
+    config = {}
+    for key, value in keys.items():
+        section, name = key.split('.')
+        config.setdefault(section, {})[name] = value
+    command = 'python launch.py --config=configs/text.py{} --minutes=2 --config.model.dropout=0.5'
+    recorded = {**GOOD, 'updates': 5, 'epochs': 2.1, 'words': {'train': 969_369}, 'command': command.format('')}
+    assert not origins.of({**recorded, 'config': config}).is_earlier
+    assert origins.of({**recorded, 'config': {**config, 'train': config['train'] | {'calibrate': False}}}).is_earlier
+    other = {**config, 'model': config['model'] | {'family': 'mogrifier'}}
+    assert origins.of({**recorded, 'config': other}).is_earlier
+    assert not origins.of({**recorded, 'config': other, 'command': command.format(':mogrifier')}).is_earlier
+    for family, is_earlier in (('modified_kneser_ney', False), ('kneser_ney', True)):
+        assert origins.of({**GOOD, 'command': command.format(''), 'family': family}).is_earlier == is_earlier
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):

@@ -137,7 +137,9 @@ def show(_: study.Flags) -> str:
                 shown = f'{model["h"]} units, {found["epochs"]:.1f} passes{attention}'
             process = found.get('process_seconds')
             seconds = f'{found["seconds"] / 60:.2f}', f'{process / 60:.1f}' if process else '-'
-            chosen = {'5-gram': '-', 'hand': 'hand'}.get(kind, f'`--minutes={minutes}`')
+            minutes_flag = f'`--minutes={minutes}`'
+            typed = f'`text:{FAMILIES.get(name)}`, {minutes_flag}'
+            chosen = {'5-gram': '-', 'minutes': minutes_flag, 'family': typed, 'hand': 'hand'}[kind]
             table.append([name, chosen, shown, *seconds, found['perplexity']['test']])
     header = ['text', 'chosen by', 'model', 'minutes of training', 'minutes of the process', 'test']
     return markdown_table(header, table)
