@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from configs import presets
 from experiments import results
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.keys import list_keys
 from nplm_jax.distributed.jax_settings import UNUSABLE
 from nplm_jax.runs.command_line import load_config
@@ -99,16 +100,11 @@ def _has_earlier_choice(row: Mapping[str, Any], typed: Collection[str]) -> bool:
     """Returns whether --minutes would set other keys today for the row's width, number of passes and training words."""
     if 'updates' not in row:  # the 5-gram for short texts
         return row.get('family') != 'modified_kneser_ney'
-    config = row.get('config', {})
-    keys = presets.network(config.get('model', {}).get('h', 1), row['epochs'], row['words']['train'])
+    recorded = flatten(row.get('config', {}))
+    keys = presets.network(recorded.get('model.h', 1), row['epochs'], row['words']['train'])
     by_time = 'train.patience', 'train.evaluate_every', 'train.checkpoint_every'  # set later, by the time they take
     chosen = {key: value for key, value in keys.items() if key not in (*typed, *by_time)}
-    recorded = {f'{section}.{name}': value for section in config for name, value in _items(config[section])}
     return any(key not in recorded or recorded[key] != value for key, value in chosen.items())
-
-
-def _items(section: Any) -> Collection[tuple[str, Any]]:
-    return section.items() if isinstance(section, dict) else ()
 
 
 def _config_flags(command: str) -> dict[str, str]:

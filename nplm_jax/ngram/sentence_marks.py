@@ -84,8 +84,7 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
         return model, vocabulary
     if PARAGRAPH_BOUNDARY in vocabulary.ids:
         raise BadInput(path, f'must not contain both {PARAGRAPH_BOUNDARY} and {END}, which would become the same word')
-    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
-    merged = Vocabulary(words, (0,) * len(words))
+    merged = _without_marks(vocabulary)
     if BEGIN not in vocabulary.ids:
         return model, merged
     if stream := invert_split(model, vocabulary):
@@ -98,8 +97,7 @@ def invert_split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffMo
     """Inverts `split`. Returns the original model and vocabulary, or None if `split` did not create the given model."""
     if vocabulary.words[-1] != BEGIN or END not in vocabulary.ids or PARAGRAPH_BOUNDARY in vocabulary.ids:
         return None
-    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words[:-1])
-    stream = _without_begin(model), Vocabulary(words, (0,) * len(words))
+    stream = _without_begin(model), _without_marks(vocabulary)
     unpredicted = np.array(model.log_p[0])
     unpredicted[-1] = -np.inf
     written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
@@ -201,6 +199,12 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
         keys.append(kept - kept // size)
     log_p, log_b = ([x[: len(k)] for x, k in zip(arrays, keys)] for arrays in (model.log_p, model.log_b))
     return BackoffModel(NgramTable(size - 1, tuple(keys)), log_p, log_b)
+
+
+def _without_marks(vocabulary: Vocabulary) -> Vocabulary:
+    """Renames `</s>` to `<p>` and removes `<s>`."""
+    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
+    return Vocabulary(words, (0,) * len(words))
 
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
