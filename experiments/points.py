@@ -195,7 +195,7 @@ def frontier() -> Iterator[Point]:
 
 
 def on_wikitext2() -> Iterator[Point]:
-    """Yields the runs on WikiText-2: 5-gram models, networks for each training time, and mixtures of models."""
+    """Yields the runs on WikiText-2: 5-gram models, networks for each time, mixtures, adaptive models."""
     folder = results.folder('wikitext2')
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
@@ -206,6 +206,7 @@ def on_wikitext2() -> Iterator[Point]:
     mixtures = {'mixture_of_5': [*five, twenty, five_gram], 'mixture_of_6': [*five, twenty, hour, five_gram]}
     for name, members in mixtures.items():
         yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', tuple(members))
+    yield Adaptation(folder / 'adapted.json', 'wikitext2-adapted', (five[0], five_gram))
 
 
 def lineage() -> Iterator[Point]:
