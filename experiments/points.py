@@ -49,14 +49,13 @@ class Training(Point):
     config: str = ''
     keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def words(self, runs: pathlib.Path) -> list[str]:
-        """Returns the arguments of launch.py except --workdir. The required points are the network's teachers."""
-        teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
-        wanted = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
-        components = [wanted[key] for key in CHOOSERS if key in wanted]
-        keys, config = {key: wanted[key] for key in wanted if key not in CHOOSERS}, ','.join([self.config, *components])
+    def words(self) -> list[str]:
+        """Returns the arguments of launch.py except --workdir."""
+        components = [self.keys[key] for key in CHOOSERS if key in self.keys]
+        keys = {key: value for key, value in self.keys.items() if key not in CHOOSERS}
+        config = ','.join([self.config, *components])
         if components:  # a component chosen by name has the defaults of the config file
-            defaults, values = flatten(load_config(config)), flatten(override(load_config(self.config), wanted))
+            defaults, values = flatten(load_config(config)), flatten(override(load_config(self.config), self.keys))
             keys = {key: value for key, value in values.items() if key in keys or value != defaults[key]}
         return [f'--config={config}', *(f'--config.{key}={value}' for key, value in keys.items())]
 
@@ -176,7 +175,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 
 def frontier() -> Iterator[Point]:
-    """Yields the runs on Brown: networks for each time, changes to one, a distilled one, mixtures, adaptive models."""
+    """Yields the runs on Brown: networks for each time, changes to one of them, mixtures, adaptive models."""
     folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     for name, keys in CHANGES.items():
@@ -185,8 +184,6 @@ def frontier() -> Iterator[Point]:
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
     twenty = _seeded(folder, 'brown', 'twenty_minutes', 1)
     five_gram = _preset(results.folder('table1'), 'brown', 'modified_kneser_ney_5')
-    result, config = folder / 'five_minutes_taught.json', 'configs/brown.py:five_minutes'
-    yield Training(result, 'brown-five_minutes_taught', tuple(five[:2]), config=config)
     mixtures = {'five_minutes_x4': five, 'mixture_of_6': [*five, twenty, five_gram]}
     for name, members in mixtures.items():
         yield Mixture(folder / f'{name}.json', f'brown-{name}', tuple(members))

@@ -125,13 +125,9 @@ def _train(point: Point, needed: list[dict[str, Any]], runs: pathlib.Path, until
 
 @_train.register
 def _(point: Training, needed: list[dict[str, Any]], runs: pathlib.Path, until: float) -> dict[str, Any]:
-    found = launch(point.words(runs), runs / point.name, until)
+    found = launch(point.words(), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
-    found = {**_cost_before(point, found), **found, 'settings': changed}
-    if needed:
-        taught = sum(other['seconds'] for other in needed)
-        found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught, 'trained': of_runs(needed)}
-    return found
+    return {**_cost_before(point, found), **found, 'settings': changed}
 
 
 @_train.register

@@ -64,15 +64,15 @@ def test_every_study_has_its_own_results_and_no_run_has_two_commands():
     for point in made:
         for each in (point, *point.needs):
             if isinstance(each, Training):
-                assert commands.setdefault(each.name, each.words(ROOT)) == each.words(ROOT)
+                assert commands.setdefault(each.name, each.words()) == each.words()
 
 
 def test_the_words_of_a_training_give_its_config(monkeypatch):
     monkeypatch.chdir(ROOT)
     made = [point for study_points in points.STUDIES.values() for point in study_points()]
     for point in made:
-        if isinstance(point, Training) and not point.needs:
-            config, *flags = point.words(ROOT)
+        if isinstance(point, Training):
+            config, *flags = point.words()
             keys = dict(flag.removeprefix('--config.').split('=', 1) for flag in flags)
             assert not keys.keys() & set(CHOOSERS), point.name  # launch.py takes them as words of --config only
             expected = override(load_config(point.config), point.keys)
@@ -145,19 +145,6 @@ def test_a_result_written_again_keeps_the_cost_of_its_run(folder, monkeypatch):
 def runs_due(monkeypatch, made, repeat):
     monkeypatch.setattr(points, 'STUDIES', {'some': lambda: iter(made)})
     return runs.due(['some'], '*', repeat)
-
-
-def test_teachers_are_trained_first_once_and_their_seconds_count(folder, monkeypatch):
-    (folder / 'launch.py').write_text(FINISHES)
-    teachers = training(folder, 'one'), training(folder, 'two')
-    taught = training(folder, 'taught', needs=teachers)
-    monkeypatch.setattr(runs.results, 'changed_keys', lambda config: {})
-    run(folder, monkeypatch, [taught])
-    kept = json.loads(taught.result.read_text())
-    assert (kept['seconds'], kept['teacher_seconds']) == (30.0, 20.0)
-    assert [(run['commit'], run['versions']) for run in kept['trained']] == [('c', {})] * 2  # for experiments.audit
-    words = (folder / 'runs' / 'taught' / 'words').read_text()
-    assert f'--config.output.teacher={folder}/runs/one,{folder}/runs/two' in words
 
 
 def test_a_finished_run_of_another_config_is_not_the_result(folder, monkeypatch):
