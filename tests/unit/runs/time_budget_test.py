@@ -311,7 +311,7 @@ def test_a_warm_up_may_be_longer_than_the_timed_pass(text, data, tmp_path):
     typed = {'model.h': 8, 'model.m': 8, 'optimizer.warmup': 300}
     config = config_of(text).unlock()
     config.update_from_flattened_dict(typed)
-    choice = time_budget.choose(config, typed, 1, presets.network, data, tmp_path / 'run')
+    choice = time_budget.choose(config, typed, 60, presets.network, data, tmp_path / 'run')
     assert len(data.train) / 512 < 300 < choice.keys['train.max_steps']
 
 
