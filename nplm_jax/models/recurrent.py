@@ -85,7 +85,7 @@ class Recurrent(StreamBody):
             layer_key = jax.random.fold_in(key_cell, i) if i else key_cell
             params[name] = self.init_cell(layer_key, self.h if i else self.m)
         if self.is_projected:
-            key_P = jax.random.fold_in(key_cell, self.layers)
+            key_P = jax.random.fold_in(key, 6)  # bodies and output layers use 0 to 5, and cells those of key_cell
             params['P_KxM'] = uniform(key_P, (self.h, self.m), self.h**-0.5)
         return params
 

@@ -59,6 +59,15 @@ def test_what_a_body_cannot_have_is_one_line(changes, message):
         )
 
 
+@pytest.mark.parametrize('family,layers', [('rnn', 1), ('mogrifier', 2)])
+def test_no_two_initial_matrices_share_their_random_numbers(family, layers):
+    changes = {'model.family': family, 'model.layers': layers, 'model.m': 6, 'model.h': 8, 'model.tied': True}
+    params = flatten_dict(make_network(V, changes).init(jax.random.key(0)), sep='.')
+    assert 'P_KxM' in params
+    matrices = [np.ravel(x)[:36] for x in params.values() if x.ndim > 1]
+    assert np.abs(np.corrcoef(matrices) - np.eye(len(matrices))).max() < 0.9
+
+
 def test_each_place_has_its_dropout_rate(monkeypatch):
     rates = {'model.output_dropout': 0.3, 'model.weight_dropout': 0.4}
     network, params = make('gru', dropout=0.1, **{'model.layers': 2, **rates})
