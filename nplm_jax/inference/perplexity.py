@@ -17,7 +17,9 @@ from nplm_jax.utils.errors import NonFiniteError, require
 if TYPE_CHECKING:
     from nplm_jax.data.dataset import TextSize
 
-_SAMPLE_PARTS = 16  # maximum number of spans in a sample
+# Maximum number of spans in a sample. The streams of truncated back-propagation are also evenly spaced, and usually a
+# power of two. With 16 spans, a whole sample of training words would be read by the same few updates.
+_SAMPLE_PARTS = 25
 
 
 def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:
@@ -131,7 +133,7 @@ def summarize(log_p_T: np.ndarray, span: Span) -> Score:
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
     """Scores a model on a sample of the words in `span`.
 
-    The sample consists of up to 16 evenly spaced spans of equal length; see `sample_spans`. The standard error of the
+    The sample consists of up to 25 evenly spaced spans of equal length; see `sample_spans`. The standard error of the
     result treats these spans as independent observations.
 
     Args:
@@ -161,7 +163,7 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
 
 
 def sample_spans(span: Span, num_words: int) -> list[Span]:
-    """Returns up to 16 spans of equal length, evenly spaced, with at most `num_words` words in total.
+    """Returns up to 25 spans of equal length, evenly spaced, with at most `num_words` words in total.
 
     Args:
         span: The positions of the words to sample from.
@@ -169,7 +171,7 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
             `span` itself.
 
     Examples:
-        >>> sample_spans(Span(100, 260), 40)[:2]
+        >>> sample_spans(Span(100, 350), 50)[:2]
         [Span(start=100, stop=102), Span(start=110, stop=112)]
     """
     if num_words >= len(span):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import make_model, numbers, refuses
 
+from nplm_jax.data.batches import stream_epoch_size, stream_positions
 from nplm_jax.data.dataset import TextSize
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, perplexity
@@ -166,13 +167,22 @@ def test_a_sample_is_spread_over_the_span():
             self.asked.append((span.start, len(span)))
             return np.full(len(span), -span.start, np.float32)
 
-    score = perplexity.evaluate_sample(Position(), TOKENS, Span(100, 900), 170)
-    assert Position.asked == [(100 + 50 * part, 10) for part in range(16)]
-    assert score.words == 160 and score.nll == sum(10.0 * start for start, _ in Position.asked)
+    score = perplexity.evaluate_sample(Position(), TOKENS, Span(100, 1350), 270)
+    assert Position.asked == [(100 + 50 * part, 10) for part in range(25)]
+    assert score.words == 250 and score.nll == sum(10.0 * start for start, _ in Position.asked)
     assert perplexity.evaluate_sample(Position(), TOKENS, Span(0, 9), 3).words == 3
     for every in (0, 9, 10):
         Position.asked.clear()
         assert perplexity.evaluate_sample(Position(), TOKENS, Span(0, 9), every).words == 9 and len(Position.asked) == 1
+
+
+@pytest.mark.parametrize('num_streams', [1, 8, 16, 32, 64, 256])
+def test_a_sample_of_training_words_is_read_throughout_an_epoch_over_streams(num_streams):
+    train, updates_T = Span(5, 100_005), np.full(100_005, np.inf)
+    positions = stream_positions(1, 0, train, num_streams, 4, np.arange(stream_epoch_size(train, num_streams, 4)))
+    updates_T[positions] = np.arange(len(positions)) / len(positions)  # the share of the epoch before each word is read
+    times = [updates_T[span.start : span.stop].min() for span in perplexity.sample_spans(train, 250)]
+    assert max(np.diff(sorted([0, *times, 1]))) < 3 / len(times)
 
 
 def test_one_total_has_three_denominators():

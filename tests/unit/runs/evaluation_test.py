@@ -29,7 +29,7 @@ def test_all_words_are_measured_and_a_sample_says_its_size():
         assert whole['perplexity'][name] == evaluate(MODEL, DATA.tokens_T, span).perplexity
     assert 'evaluated_train_words' not in whole and whole['words'] == {'train': 220, 'valid': 40, 'test': 40}
     sample = evaluation.measure(MODEL, DATA, EvalSettings(train_words=100, words=0))
-    assert sample['evaluated_train_words'] == 96 and sample['words'] == whole['words']  # 16 stretches of 6 words
+    assert sample['evaluated_train_words'] == 100 and sample['words'] == whole['words']  # 25 stretches of 4 words
     assert sample['perplexity'] == whole['perplexity'] | {'train': sample['perplexity']['train']}
     assert sample['perplexity']['train'] == pytest.approx(whole['perplexity']['train'], rel=0.2)
     assert evaluation.measure(MODEL, DATA, EvalSettings(train_words=220, words=40)) == whole
@@ -44,13 +44,13 @@ def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
 
 
 def test_a_sample_of_the_held_out_words_has_a_standard_error(tmp_path):
-    measured = evaluation.measure(MODEL, DATA, EvalSettings(0, words=33), trigram=lambda: evaluation.fit_trigram(DATA))
+    measured = evaluation.measure(MODEL, DATA, EvalSettings(0, words=29), trigram=lambda: evaluation.fit_trigram(DATA))
     assert 'mixture' not in measured  # its mixture weights would need all words
     for name in ('valid', 'test'):
         span, log_p_T = DATA.splits[name], MODEL.score(DATA.tokens_T, DATA.splits[name])
-        stretches = np.array([log_p_T[i * 40 // 16 :][:2] for i in range(16)], np.float64)
-        error = stretches.mean(1).std(ddof=1) / 4 * np.sqrt(1 - 32 / len(span))
-        assert measured['sample']['words'][name] == 32
+        stretches = np.array([log_p_T[i * 40 // 25 :][:1] for i in range(25)], np.float64)
+        error = stretches.mean(1).std(ddof=1) * np.sqrt((1 - 25 / len(span)) / 25)
+        assert measured['sample']['words'][name] == 25
         assert measured['perplexity'][name] == pytest.approx(np.exp(-stretches.mean()), rel=1e-6)
         assert measured['sample']['standard_error'][name] == pytest.approx(np.exp(-stretches.mean()) * error, rel=1e-5)
 
