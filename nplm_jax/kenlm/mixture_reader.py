@@ -36,8 +36,9 @@ class MixtureReader:
         self.begin: Context = Context(known=[reader.begin for reader in readers])
 
     def words(self, context: Context) -> Words:
-        """See `NgramReader.words`. Returns one entry per reader."""
-        return tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
+        """See `NgramReader.words`. Returns one entry per reader, or none if the context is empty for all readers."""
+        parts = tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
+        return parts if any(parts) else ()
 
     def after(self, context: Context, word: int) -> Context:
         """See `NgramReader.after`."""

@@ -544,6 +544,8 @@ def test_a_mixture_is_the_weighted_sum_and_takes_the_words_in_any_order(weather,
     assert alone.vocabulary == weather.vocabulary and alone.path == weather.path
     assert [*alone.full_scores('rain zebra')] == [*weather.full_scores('rain zebra')] and not mixed.uses_jax
     assert after(mixed, ['fog']) == kenlm.State() or after(mixed, ['fog']) == after(mixed, ['rain', 'fog'])
+    mixed.NullContextWrite(null := kenlm.State())
+    assert null == kenlm.State() and len({null, kenlm.State()}) == 1 and null < begin(mixed)
 
 
 def test_a_mixture_of_runs_scores_as_nplm_score_does(runs, nplm_command, monkeypatch):
