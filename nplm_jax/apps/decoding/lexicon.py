@@ -52,10 +52,14 @@ class Trie:
             allowed = 'must be a list of spellings, each a list of tokens'
             require(is_nested, 'lexicon', f'{word}: {spellings}', allowed)
             log_p, _ = lm.log_p(start, word)
-            for spelling in dict.fromkeys(map(tuple, spellings)):
+            distinct = dict.fromkeys(map(tuple, spellings))
+            for spelling in distinct:
                 is_spelled = bool(spelling) and all(token in indices for token in spelling)
                 allowed = f'must be spelled with the {len(indices)} tokens other than the blank'
                 require(is_spelled, 'lexicon', f'{word} {" ".join(spelling)}', allowed)
+                # Silence is always allowed around a word. A spelling that adds it would count alignments twice.
+                if any(indices[token] == silence and rest in distinct for token, rest in _without_end(spelling)):
+                    continue
                 node = 0
                 for token in spelling:
                     node = children[node].setdefault(indices[token], len(children))
@@ -65,12 +69,17 @@ class Trie:
                         best.append(-np.inf)
                     best[node] = max(best[node], log_p)
                 self.words[node].append(word)
-        children[0].setdefault(silence, 0)
-        self.starts_M = np.cumsum([0, *map(len, children)])
-        self.label_E = np.array([label for row in children for label in row])
-        self.target_E = np.array([target for row in children for target in row.values()])
+        edges = [[*row.items()] for row in children]
+        edges[0].append((silence, 0))  # in addition to the edge of spellings that begin with silence
+        self.starts_M = np.cumsum([0, *map(len, edges)])
+        self.label_E, self.target_E = np.array([edge for row in edges for edge in row]).T
         self.look_ahead_M = np.array([0.0, *best[1:]])
         self.has_words_M = np.array(list(map(bool, self.words)))
+
+
+def _without_end(spelling: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Returns the first and the last token of a spelling, each with the other tokens."""
+    return [(spelling[0], spelling[1:]), (spelling[-1], spelling[:-1])]
 
 
 class LexiconPrefixes(Prefixes):

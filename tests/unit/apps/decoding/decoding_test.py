@@ -54,24 +54,24 @@ def collapse(path):
     return tuple(token for token in tokens if token != '-')
 
 
-def parses(tokens):
+def parses(tokens, lexicon):
     """Yields all ways to read tokens as words, with silence anywhere between words."""
     if not tokens:
         yield ()
         return
     if tokens[0] == '|':
-        yield from parses(tokens[1:])
-    for word, spellings in LEXICON.items():
+        yield from parses(tokens[1:], lexicon)
+    for word, spellings in lexicon.items():
         for spelling in spellings:
             if tokens[: len(spelling)] == tuple(spelling):
-                yield from ((word, *rest) for rest in parses(tokens[len(spelling) :]))
+                yield from ((word, *rest) for rest in parses(tokens[len(spelling) :], lexicon))
 
 
-def search(emissions_FxN, model, weights):
+def search(emissions_FxN, model, weights, lexicon=LEXICON):
     """Returns the total score of each word sequence, summed over all alignments."""
     found = {}
     for path in itertools.product(range(len(TOKENS)), repeat=len(emissions_FxN)):
-        for words in parses(collapse(path)):
+        for words in set(parses(collapse(path), lexicon)):
             found.setdefault(words, []).append(float(sum(row[i] for row, i in zip(emissions_FxN, path))))
     totals = {}
     for words, log_ps in found.items():
@@ -97,6 +97,21 @@ def test_the_search_finds_the_best_words_of_all(model, seed, weights):
             np.testing.assert_allclose(got, expected[hypothesis.words], rtol=1e-5, atol=1e-4)
         assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
         assert decoder.decode(emissions_FxN) == found  # no data of a search remains
+
+
+@pytest.mark.parametrize(
+    'lexicon',
+    [
+        {'a': [['|', 'a']], 'b': [['b']], 'ab': [['|', 'a', 'b', '|']]},
+        {'a': [['a'], ['a', '|']], 'b': [['|', 'b'], ['b']], 'ab': [['a', 'b', '|']]},
+    ],
+)
+def test_silence_at_the_ends_of_spellings_does_not_replace_or_repeat_other_silence(lexicon):
+    logits_FxN = np.random.default_rng(0).normal(size=(6, len(TOKENS)))
+    emissions_FxN = logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)
+    expected = search(emissions_FxN, None, decoding.Weights(), lexicon)
+    found = decoding.Decoder(None, TOKENS, lexicon, **EXHAUSTIVE).decode(emissions_FxN)
+    assert {h.words: h.emission for h in found} == pytest.approx({words: row[1] for words, row in expected.items()})
 
 
 def test_the_score_ahead_is_that_of_the_best_word_below_a_node(model):
