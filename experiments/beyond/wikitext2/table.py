@@ -1,4 +1,4 @@
-"""Compares the committed perplexities on the words of WikiText-2 with published perplexities.
+"""Compares the committed perplexities on the words of WikiText-2 with published ones, and shows adaptive models.
 
     python -m experiments.beyond.wikitext2.table
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 
 from experiments import results, study
+from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -21,7 +22,7 @@ HEADER = ['model', 'family', 'parameters', 'epochs', 'seconds', 'processor s', '
 
 
 def make() -> str:
-    """Returns the table. Raises BadInput if the results of a row are missing."""
+    """Returns the tables of static and of adaptive models. Raises BadInput if the results of a row are missing."""
     recorded = {row: results.read(RESULTS, row) for row in ROWS}
     baseline, table = recorded['modified_kneser_ney_5']['perplexity']['test'], []
     for row, found in recorded.items():
@@ -32,7 +33,7 @@ def make() -> str:
         table.append([f'`{row}`', found['family'], *facts, f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])
     for name, (valid, test) in PUBLISHED.items():
         table.append([name, *5 * '-', f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])
-    return markdown_table(HEADER, table)
+    return '\n\n'.join([markdown_table(HEADER, table), adapt.make_table(results.read(RESULTS, 'adapted')['rows'])])
 
 
 if __name__ == '__main__':
