@@ -175,11 +175,9 @@ def changes() -> str:
         if (RESULTS / 'changes' / f'{name}.json').exists():
             found = results.read(RESULTS / 'changes', name)
             valid, unchanged = (each['perplexity']['valid'] for each in (found, base))
-            changed, time = (
-                ', '.join(f'`{key}={value}`' for key, value in keys.items()),
-                found['seconds'] / base['seconds'],
-            )
-            table.append([changed, valid, found['perplexity']['test'], f'{1 - valid / unchanged:.1%}', f'{time:.2f}'])
+            changed = ', '.join(f'`{key}={value}`' for key, value in keys.items())
+            time = f'{found["seconds"] / base["seconds"]:.2f}' if found['device'] == base['device'] else '-'
+            table.append([changed, valid, found['perplexity']['test'], f'{1 - valid / unchanged:.1%}', time])
     table.sort(key=lambda row: row[1])
     return markdown_table(['change', 'valid', 'test', 'gain', 'time'], table)
 
