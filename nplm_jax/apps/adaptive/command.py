@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -79,7 +78,7 @@ def main(flags: argparse.Namespace) -> None:
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     sources = list(map(provenance.of_model, models.names, flags.runs))
     results = {'rows': rows, 'tune_words': flags.tune_words, 'models': sources}
-    print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(rows))
+    print_results(flags, results, make_table(rows))
 
 
 def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:
