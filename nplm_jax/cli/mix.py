@@ -69,7 +69,7 @@ def main(flags: argparse.Namespace) -> None:
         return
 
     loaded = load_models(flags.runs)
-    data = loaded.read_corpus(flags.runs)
+    data = loaded.read_corpus()
     models = [mixture.CachedScores(model) for model in loaded.models]
     counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch(), lines.marks_of(data))
     bins = FrequencyBins.from_counts(counts)
@@ -89,12 +89,12 @@ def _write_arpa(flags: argparse.Namespace) -> None:
     path = expand('--output', flags.output)
 
     loaded = load_models(flags.runs, flags.weights)
-    models, learned = loaded.backoff_models('--to=arpa'), None
+    models, learned = loaded.backoff_models(), None
     if flags.weights:
         weights = read_weights(flags.weights, flags.runs)[0].tolist()
     else:
         try:
-            data = loaded.read_corpus(flags.runs)
+            data = loaded.read_corpus()
         except BadInput as error:
             raise BadInput(
                 error.key,

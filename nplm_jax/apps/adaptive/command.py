@@ -73,7 +73,7 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(flags.runs)
     adapts = 'ngram_cache' in methods or any(isinstance(model, NeuralLanguageModel) for model in models.models)
     require(adapts, '--methods', flags.methods, 'requires a network; other models only support ngram_cache')
-    data = _split(models, text, flags) if flags.text else models.read_corpus(flags.runs)
+    data = _split(models, text, flags) if flags.text else models.read_corpus()
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     sources = list(map(provenance.of_model, models.names, flags.runs))

@@ -76,7 +76,7 @@ def main(flags: argparse.Namespace) -> None:
             require(bool(features), '--to', flags.to, f'model.family={settings.model.name} has no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
-            [backoff] = models.backoff_models('--to=arpa')
+            [backoff] = models.backoff_models()
             arpa.write(backoff, vocabulary, path)
         files = [path] if path.is_file() else path.iterdir()
         print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
