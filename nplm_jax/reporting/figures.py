@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nplm_jax.reporting.catalog import METRICS
 from nplm_jax.reporting.run_reporter import read_metrics
 from nplm_jax.reporting.text import save_figure
 
@@ -39,7 +40,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         The path of the figure, learning_curve.png.
     """
     figure, axes = _new_figure()
-    rows = read_metrics(folder / 'metrics.jsonl')
+    rows = read_metrics(folder / METRICS)
     for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
         points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
         if points:
