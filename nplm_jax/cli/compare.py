@@ -65,7 +65,7 @@ def main(flags: argparse.Namespace) -> None:
     scores: dict[str, dict[str, Any]] = {}
     marked = ''
     if text:
-        scores, marked = score_text(flags.runs, names, text.rstrip('\r\n'), flags)
+        scores, marked = score_text(names, text.rstrip('\r\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
         problem = f'{", ".join(others)}: the evaluated words or the vocabulary differ from those of {names[0]}'
         print(f'{problem}; the perplexities are not comparable{_advise(names, runs)}', file=sys.stderr)
@@ -98,16 +98,13 @@ def _advise(names: Sequence[str], runs: Sequence[Run]) -> str:
     )
 
 
-def score_text(
-    folders: Sequence[str], names: Sequence[str], text: str, flags: Any
-) -> tuple[dict[str, dict[str, Any]], str]:
+def score_text(names: Sequence[str], text: str, flags: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], str]:
     """Scores a text with each run, and with their mixture if all have the same vocabulary and tokenizer.
 
     Args:
-        folders: The folders of the runs.
         names: The names of the runs.
         text: The text, without line ends at its end.
-        flags: The command's flags, of which only --weights and --tokens are used.
+        flags: The command's flags.
 
     Returns:
         The scores and the key by which the runs are compared. The scores map each name, and `mixture`, to the
@@ -115,8 +112,8 @@ def score_text(
         words outside the vocabulary. The key is `perplexity` or `bits_per_byte`. If the runs cannot be compared, the
         key is '', and a message on stderr gives the reason.
     """
-    require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
-    loaded = [load_models([folder]) for folder in folders]
+    require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
+    loaded = [load_models([folder]) for folder in flags.runs]
     differences = [models.vocabulary.difference(loaded[0].vocabulary, names[0]) for models in loaded]
     difference = next((f'{name}: {found}' for name, found in zip(names, differences) if found), '')
     same = not difference
@@ -129,8 +126,8 @@ def score_text(
         len(loaded) if same else 1
     )
     scored = [(name, models, models.mixture, *read) for name, models, read in zip(names, loaded, words)]
-    if same and len(folders) > 1:
-        mixture = Mixture([m.models[0] for m in loaded], read_weights(flags.weights, folders), ContextBins())
+    if same and len(loaded) > 1:
+        mixture = Mixture([m.models[0] for m in loaded], read_weights(flags.weights, flags.runs), ContextBins())
         scored.append(('mixture', loaded[0], mixture, *words[0]))
     scores: dict[str, dict[str, Any]] = {}
     for name, models, model, texts, cut in scored:
@@ -145,7 +142,7 @@ def score_text(
     if changed and not same:
         print(f'{", ".join(changed)}: bits per byte are omitted, because the tokens change the text', file=sys.stderr)
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())
-    if len(folders) > 1 and not is_known:
+    if len(loaded) > 1 and not is_known:
         print('no run is marked as the best on the text, because too many words are unknown', file=sys.stderr)
     if same and is_known:
         return scores, 'perplexity'

@@ -81,7 +81,7 @@ def main(flags: argparse.Namespace) -> None:
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare or flags.open)
     models = load_models(flags.runs, flags.weights)
-    spelling = models.with_spelling(flags.runs).spelling if flags.open else None
+    spelling = models.with_spelling().spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     ids_N, log_p_K, tokenizer = models.encode_prompt(prompt), None, models.vocabulary.tokenizer
     counts_words = flags.words is not None and tokenizer.tokens is not None

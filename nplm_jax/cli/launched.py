@@ -115,7 +115,7 @@ def run_one(launch: Launch) -> None:
         )
     settings = experiment.load_settings(config)
     if PRINT_CONFIG.value:
-        print(describe_config(config, []))
+        print(describe_config(config))
     elif experiment.run(settings, launch.folder, launch.command, corpus):  # only the first process returns results
         modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
         print(run_reporter.next_steps(launch.folder, modules))

@@ -19,7 +19,6 @@ command neither learns weights nor reads the corpus.
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import Any
 
 from nplm_jax.cli.outputs import print_results
@@ -37,7 +36,7 @@ from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.io import expand, write_failure_as_bad_input
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
@@ -66,11 +65,11 @@ def main(flags: argparse.Namespace) -> None:
     is_arpa = flags.output.lower().endswith('.arpa')
     require(bool(flags.to) or not is_arpa, '--output', flags.output, 'requires --to=arpa; the weights are a JSON file')
     if flags.to:
-        _write_arpa(flags, shlex.join(['nplm', *flags.typed]))
+        _write_arpa(flags)
         return
 
     loaded = load_models(flags.runs)
-    data = loaded.read_corpus(flags.runs)
+    data = loaded.read_corpus()
     models = [mixture.CachedScores(model) for model in loaded.models]
     counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch(), lines.marks_of(data))
     bins = FrequencyBins.from_counts(counts)
@@ -81,21 +80,21 @@ def main(flags: argparse.Namespace) -> None:
         rows.append({**provenance.of_model(name, folder), **_perplexities(model, data), 'weight': weight})
     mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
     results = {'models': rows, 'mixtures': {name: _perplexities(model, data) for name, model in mixtures.items()}}
-    print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(results))
+    print_results(flags, results, make_table(results))
 
 
-def _write_arpa(flags: argparse.Namespace, command: str) -> None:
+def _write_arpa(flags: argparse.Namespace) -> None:
     """Writes the mixture as a single back-off model. Prints its size and, if weights were learned, its perplexity."""
     require(bool(flags.output), '--output', '', 'must name the ARPA file to write')
     path = expand('--output', flags.output)
 
     loaded = load_models(flags.runs, flags.weights)
-    models, learned = loaded.backoff_models('--to=arpa'), None
+    models, learned = loaded.backoff_models(), None
     if flags.weights:
         weights = read_weights(flags.weights, flags.runs)[0].tolist()
     else:
         try:
-            data = loaded.read_corpus(flags.runs)
+            data = loaded.read_corpus()
         except BadInput as error:
             raise BadInput(
                 error.key,
@@ -107,10 +106,8 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         weights = learned.weights_QxM[0].tolist()
     begin = sentence_marks.line_beginnings(models, loaded.vocabulary)
     static = static_mixture.interpolate([*models, *begin], [*weights, *[0.0] * len(begin)])
-    try:
+    with write_failure_as_bad_input('--output', path):
         arpa.write(static, loaded.vocabulary, path)
-    except OSError as error:
-        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(path)) from None
     sizes = [static.table.size(k) for k in range(1, static.n + 1)]
     rows: list[dict[str, Any]] = [{'name': name, 'weight': weight} for name, weight in zip(loaded.names, weights)]
     results = {'models': rows, 'file': str(path), 'bytes': path.stat().st_size, 'ngrams': sizes}
@@ -123,7 +120,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         table = [[row['name'], row['valid'], row['test'], f'{row["weight"]:.2f}'] for row in rows]
         table += [[f'mixed, {name}', *found.values(), ''] for name, found in mixtures.items()]
         shown = markdown_table(['model', *SPLITS, 'weight'], table) + '\n\n' + shown
-    print_results(argparse.Namespace(json=flags.json, output=''), command, results, shown)
+    print_results(argparse.Namespace(**{**vars(flags), 'output': ''}), results, shown)
 
 
 def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,11 +54,11 @@ def print_or_write(flags: argparse.Namespace, text: str) -> None:
         print(text)
 
 
-def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
+def print_results(flags: argparse.Namespace, results: Mapping[str, Any], table: str) -> None:
     """Prints a table or, with --json, the results as JSON. Writes the results and their provenance to --output."""
     from nplm_jax.reporting import provenance
 
-    results = {**results, 'command': command, **provenance.provenance()}
+    results = {**results, 'command': shlex.join(['nplm', *flags.typed]), **provenance.provenance()}
     print(to_json(results) if flags.json else table)
     if flags.output:
         write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')

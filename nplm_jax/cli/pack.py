@@ -17,8 +17,8 @@ from nplm_jax.reporting import catalog, packed
 from nplm_jax.reporting.run_table import check_finished
 from nplm_jax.runs import process
 from nplm_jax.runs.packing import packed_members
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, write_failure_as_bad_input
 
 
 def define(parser: Parser) -> None:
@@ -33,9 +33,6 @@ def main(flags: argparse.Namespace) -> None:
     require(path.suffix == packed.SUFFIX, '--output', flags.output, f'must end in {packed.SUFFIX}')
     check_finished(flags.runs)
     process.set_up_process()
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            packed.write(path, packed_members(catalog.expand_run(flags.runs[0]), pathlib.Path(scratch)))
-    except OSError as error:
-        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(path)) from None
+    with write_failure_as_bad_input('--output', path), tempfile.TemporaryDirectory() as scratch:
+        packed.write(path, packed_members(catalog.expand_run(flags.runs[0]), pathlib.Path(scratch)))
     print(f'{path}: {path.stat().st_size:,} bytes')

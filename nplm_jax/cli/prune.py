@@ -30,7 +30,7 @@ from nplm_jax.ngram import arpa, entropy_pruning, sentence_marks
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.kept_words import keep_words
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.io import expand, write_failure_as_bad_input
 from nplm_jax.utils.untrusted import read_text
 
 
@@ -78,10 +78,8 @@ def main(flags: argparse.Namespace) -> None:
         model = keep_words(model, is_kept_V)
         kept = tuple(itertools.compress(vocabulary.words, is_kept_V))
         vocabulary = Vocabulary(kept, (0,) * len(kept))
-    try:
+    with write_failure_as_bad_input('--output', output):
         arpa.write_with_marks(model, vocabulary, output)
-    except OSError as error:
-        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(output)) from None
     left = [*_sizes(model), *[0] * (len(sizes) - model.n)]
     counts = ', '.join(f'{a:,} of {b:,} {k}-grams' for k, (a, b) in enumerate(zip(left, sizes), start=1))
     print(f'{output}: {output.stat().st_size:,} bytes, {counts}')

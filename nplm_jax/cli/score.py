@@ -119,7 +119,7 @@ def main(flags: argparse.Namespace) -> None:
                 '--stream: the text is scored on this machine, because a stateful model cannot score it in parts',
                 file=sys.stderr,
             )
-        models = models.on_cluster(flags.runs) if flags.scheduler else models
+        models = models.on_cluster() if flags.scheduler else models
         texts, words, lines = score_texts(models, texts, flags)
     if is_sota_lm:
         print_probabilities(lines)
@@ -173,7 +173,7 @@ def score_texts(
         require(bool(mark), '--end', True, "requires paragraph marks (<p>) or newlines in the run's training text")
         words = [line_words + mark for line_words in words]
     if flags.open:
-        spelled = models.with_spelling(flags.runs)
+        spelled = models.with_spelling()
         return joined, words, scoring.score_words(spelled, words, models.line_start, flags.stream)
     encoded = [models.vocabulary.encode(line_words) for line_words in words]
     return joined, words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)

@@ -136,9 +136,7 @@ def read_json_rows(
             raise BadInput(where, f'must be JSON encoded in UTF-8 ({getattr(error, "msg", error)})') from None
         if not isinstance(row, dict):
             raise BadInput(where, 'must be a JSON object')
-        _check_column(where, column, row)
-        if new_column and new_column in row:
-            raise BadInput(where, f'already has a column named {new_column!r}')
+        _check_columns(where, row, column, new_column)
         if fault := find_fault(row[column]):
             raise BadInput(f'{where}, column {column!r}', fault)
         yield line, row[column] or ''
@@ -170,9 +168,7 @@ def read_batches(
         else:
             batches = pyarrow.ipc.open_stream(content)
             schema = batches.schema
-        _check_column(name, column, schema.names)
-        if new_column and new_column in schema.names:
-            raise BadInput(name, f'already has a column named {new_column!r}')
+        _check_columns(name, schema.names, column, new_column)
         if all_columns:
             yield pyarrow.RecordBatch.from_pylist([], schema), []
         for batch in batches:
@@ -206,11 +202,13 @@ def _import_zstd(name: str) -> Any:
     return backports.zstd
 
 
-def _check_column(where: str, column: str, columns: Collection[str]) -> None:
+def _check_columns(where: str, columns: Collection[str], column: str, new_column: str) -> None:
+    """Raises BadInput unless `column` is one of the columns of a table and `new_column` is not."""
     if column not in columns:
-        raise BadInput(
-            where, f'has no column named {column!r}; the columns are {", ".join(map(repr, columns)) or "none"}'
-        )
+        known = ', '.join(map(repr, columns)) or 'none'
+        raise BadInput(where, f'has no column named {column!r}; the columns are {known}')
+    if new_column and new_column in columns:
+        raise BadInput(where, f'already has a column named {new_column!r}')
 
 
 def find_fault(text: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import pathlib
@@ -11,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nplm_jax.reporting.catalog import METRICS
 from nplm_jax.reporting.run_reporter import read_metrics
 from nplm_jax.reporting.text import save_figure
 
@@ -40,7 +40,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
         The path of the figure, learning_curve.png.
     """
     figure, axes = _new_figure()
-    rows = read_metrics(folder / 'metrics.jsonl')
+    rows = read_metrics(folder / METRICS)
     for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
         points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
         if points:
@@ -69,8 +69,6 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     Returns:
         The path of the file. If no key varies, no file is written and None is returned.
     """
-    import matplotlib.figure  # noqa: PLC0415 (slow to import)
-
     points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
     values: dict[str, list[Any]] = {}
     for key in dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name'):
@@ -80,23 +78,16 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
         return None
     means = {key: [_geometric_mean(points, key, value) for value in values[key]] for key in values}
     keys = sorted(values, key=lambda key: -max(means[key]) / min(means[key]))
-    rows = -(-len(keys) // _MAX_COLUMNS)
-    columns = -(-len(keys) // rows)
-    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
-    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for axes, key in itertools.zip_longest(panels.flat, keys):
-        if key is None:
-            axes.remove()
-        else:
-            _draw_panel(axes, points, values, key, comparable)
-            axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
-    label_log_axis(panels[0, 0].yaxis)
+    figure, panels, columns = _new_panels(len(keys))
+    for axes, key in zip(panels, keys):
+        _draw_panel(axes, points, values, key, comparable)
+    label_log_axis(panels[0].yaxis)
     best, valid = min(points, key=operator.itemgetter(1))
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
     best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
     title = best_point if comparable else 'Perplexities on different words'
     figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
     save_figure(figure, path)
     return path
 
@@ -111,18 +102,10 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
     Returns:
         The path.
     """
-    import matplotlib.figure  # noqa: PLC0415 (slow to import)
-
     keys = list(dict.fromkeys(key for values, _ in points for key in values))
-    rows = -(-len(keys) // _MAX_COLUMNS)
-    columns = -(-len(keys) // rows)
-    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
-    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    figure, panels, _ = _new_panels(len(keys))
     best, valid = min(points, key=operator.itemgetter(1))
-    for axes, key in itertools.zip_longest(panels.flat, keys):
-        if key is None:
-            axes.remove()
-            continue
+    for axes, key in zip(panels, keys):
         shown = [(values[key], perplexity) for values, perplexity in points if key in values]
         if are_numbers := _are_numbers(key, [value for value, _ in shown]):
             low, high = min(shown)[0], max(shown)[0]
@@ -133,10 +116,9 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
         if key in best:
             axes.plot([best[key] if are_numbers else str(best[key])], [valid], **_BEST)
         axes.set(xlabel=key, yscale='log')
-        axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
         axes.grid(alpha=0.3)
-    label_log_axis(panels[0, 0].yaxis)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=2)
+    label_log_axis(panels[0].yaxis)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=2)
     save_figure(figure, path)
     return path
 
@@ -215,3 +197,22 @@ def _new_figure() -> tuple[Figure, Axes]:
     axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def _new_panels(num_panels: int) -> tuple[Figure, list[Axes], int]:
+    """Creates a figure with a grid of panels for validation perplexities.
+
+    Returns:
+        The figure, its panels and the number of columns.
+    """
+    import matplotlib.figure  # noqa: PLC0415 (slow to import)
+
+    rows = -(-num_panels // _MAX_COLUMNS)
+    columns = -(-num_panels // rows)
+    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes in panels[:, 0]:
+        axes.set_ylabel('validation perplexity')
+    for axes in panels.flat[num_panels:]:
+        axes.remove()
+    return figure, list(panels.flat[:num_panels]), columns

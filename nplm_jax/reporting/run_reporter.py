@@ -19,7 +19,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.config import plugins
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.reporting.catalog import INFINITE, NUMBER, RESULTS, is_finished, read_run
+from nplm_jax.reporting.catalog import INFINITE, METRICS, NUMBER, RESULTS, is_finished, read_run
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import to_json
 from nplm_jax.training import reporter
@@ -50,7 +50,7 @@ class Reporter(reporter.Reporter):
         """
         self._folder = folder
         self._label = name and f'{name}: '
-        self._path = folder / 'metrics.jsonl'
+        self._path = folder / METRICS
         self._nll: list[np.ndarray] = []  # losses since the last line of metrics.jsonl
         self._sum_nll, self._num_nll = 0.0, 0  # losses since the last validation
 

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nplm_jax.reporting.catalog import PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
+from nplm_jax.reporting.catalog import METRICS, PER_UNIT, SPLITS, Run, expand_run, is_finished, read_run, suggest
 from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
@@ -153,7 +153,7 @@ def draw(
 
     curves = []
     for run, name in zip(runs, names):
-        rows = [r for r in read_metrics(run.folder / 'metrics.jsonl') if r.get('valid_perplexity') is not None]
+        rows = [r for r in read_metrics(run.folder / METRICS) if r.get('valid_perplexity') is not None]
         curves += [(name, [r['epoch'] for r in rows], [r['valid_perplexity'] for r in rows])] if rows else []
     figure = matplotlib.figure.Figure(figsize=(11 if curves else 6, 4.2), layout='constrained')
     axes = figure.subplots(1, 2 if curves else 1, squeeze=False)[0]

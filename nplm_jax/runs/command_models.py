@@ -45,6 +45,7 @@ class LoadedModels:
     """The models of one or several runs that share a vocabulary.
 
     Attributes:
+        folders: The folders of the runs, packed models, or ARPA files.
         names: The names of the runs.
         settings: The settings of the runs.
         vocabulary: The vocabulary of all runs.
@@ -53,6 +54,7 @@ class LoadedModels:
         line_start: The context in which the first word of a line is predicted.
     """
 
+    folders: Sequence[str]
     names: Sequence[str]
     settings: Sequence[Settings]
     vocabulary: Vocabulary
@@ -70,22 +72,22 @@ class LoadedModels:
         rows = zip(self.names, self.settings, self.models)
         return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
-    def on_cluster(self, folders: Sequence[str]) -> Self:
-        """Returns models that score long texts on the workers of --scheduler. `folders` are the folders of the runs."""
-        refuse_arpa(folders, '--scheduler')
+    def on_cluster(self) -> Self:
+        """Returns models that score long texts on the workers of --scheduler."""
+        self._refuse_arpa('--scheduler')
 
         def remote(model: LanguageModel, *source: Any) -> RemoteModel:
             return RemoteModel(model, functools.partial(Source.of, *source))
 
-        made = [remote(model, [folder]) for model, folder in zip(self.models, folders)]
+        made = [remote(model, [folder]) for model, folder in zip(self.models, self.folders)]
         if len(made) == 1:
             return dataclasses.replace(self, models=made, mixture=made[0])
         assert isinstance(self.mixture, mixture.Mixture)
         weights = self.mixture.weights_QxM[0].tolist()
-        return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
+        return dataclasses.replace(self, models=made, mixture=remote(self.mixture, self.folders, weights))
 
-    def backoff_models(self, flag: str) -> list[BackoffModel]:
-        """Returns the models. Raises BadInput, naming `flag`, if any of them is not a back-off model."""
+    def backoff_models(self) -> list[BackoffModel]:
+        """Returns the models. Raises BadInput, naming --to=arpa, if any of them is not a back-off model."""
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
@@ -93,9 +95,8 @@ class LoadedModels:
                 families = ', '.join(name for name, estimator in classes.items() if estimator.is_backoff)
                 family = settings.model.name
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(
-                    flag, f'ARPA files can contain only back-off models ({families}, or imported), not {found}'
-                )
+                problem = f'ARPA files can contain only back-off models ({families}, or imported), not {found}'
+                raise BadInput('--to=arpa', problem)
             models.append(model)
         return models
 
@@ -208,32 +209,34 @@ class LoadedModels:
         if warning:
             print(warning, file=sys.stderr)
 
-    def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs. Divides the corpus into lines if any of the runs reads it line by line.
+    def read_corpus(self) -> Dataset:
+        """Reads the corpus of the runs. Divides the corpus into lines if any of the runs reads it line by line.
 
         Raises:
             BadInput: The runs have different corpora, or the text has changed.
         """
-        refuse_arpa(folders, 'RUN')
+        self._refuse_arpa('RUN')
         texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
-        for folder, text in zip(folders, texts):
-            require(
-                text == texts[0],
-                'RUN',
-                folder,
-                f'must have the same corpus.* settings as {folders[0]}; {_import_advice(folders[0])}',
-            )
-        data = loading.prepare_recorded(self.settings[0], *folders)
+        allowed = f'must have the same corpus.* settings as {self.folders[0]}; {_import_advice(self.folders[0])}'
+        for folder, text in zip(self.folders, texts):
+            require(text == texts[0], 'RUN', folder, allowed)
+        data = loading.prepare_recorded(self.settings[0], *self.folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)
         by_lines = (s for s in self.settings if estimation.reads_lines(s, data))
         return estimation.read(next(by_lines, self.settings[0]), data)
 
-    def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
+    def with_spelling(self) -> OpenVocabulary:
         """Returns the mixture, extended by a spelling model. Raises BadInput if no run has a spelling model."""
-        refuse_arpa(folders, '--open')
-        spelling.refuse_lossless(folders[0], self.vocabulary)
-        return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
+        self._refuse_arpa('--open')
+        spelling.refuse_lossless(self.folders[0], self.vocabulary)
+        return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*self.folders))
+
+    def _refuse_arpa(self, key: str) -> None:
+        """Raises BadInput, naming the flag `key`, if a model is an ARPA file."""
+        for folder in filter(_is_arpa, self.folders):
+            command = f'nplm import {shlex.quote(folder)} --workdir=DIR'
+            raise BadInput(key, f'requires a run; import the ARPA file: `{command}`')
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
         """Returns the int32 ids of a prompt, preceded by its context. See `generation.encode_prompt`."""
@@ -263,7 +266,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
         require(not difference, 'RUN', folder, f'{difference}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     settings = [one.settings for one in loaded]
-    return LoadedModels(run_names(folders), settings, vocabulary, models, mixed, LineStart.of(vocabulary))
+    return LoadedModels(folders, run_names(folders), settings, vocabulary, models, mixed, LineStart.of(vocabulary))
 
 
 def check_models(folders: Sequence[str], finished: bool = True) -> None:
@@ -273,12 +276,6 @@ def check_models(folders: Sequence[str], finished: bool = True) -> None:
     places = [catalog.expand_run(folder).resolve() for folder in folders]
     repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
     require(repeated is None, 'RUN', repeated, 'must not be given twice')
-
-
-def refuse_arpa(folders: Sequence[str], key: str) -> None:
-    """Raises BadInput, naming the flag `key`, if one of `folders` is an ARPA file."""
-    for folder in filter(_is_arpa, folders):
-        raise BadInput(key, f'requires a run; import the ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
 
 def _is_arpa(folder: str) -> bool:

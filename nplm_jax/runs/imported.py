@@ -19,8 +19,8 @@ from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, provenance
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import run_names, workdir
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import write_atomically, write_failure_as_bad_input
 from nplm_jax.utils.untrusted import sha256
 
 FAMILY = 'arpa'  # `model.family` of imported runs
@@ -60,10 +60,8 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
             imported = over_vocabulary(model, words, vocabulary)
         files = [run.folder / catalog.CORPUS]
         settings = dataclasses.replace(settings, corpus=run.settings.corpus)
-    try:
+    with write_failure_as_bad_input('--workdir', folder):
         write_run(folder, settings, vocabulary, imported, path, command, files)
-    except OSError as error:
-        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
     return sizes
 
 

@@ -230,8 +230,8 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
         BadInput: The text has changed since a run was started.
     """
     with config_lib.trusting_settings(settings):
-        recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
-    data = load_stream(settings, *recorded)
+        tokenizer = workdir.read_vocabulary(catalog.expand_run(folders[0])).tokenizer
+    data = load_stream(settings, tokenizer)
     text, code = run_inputs.text_digest(data), run_inputs.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:
         path = catalog.expand_run(folder)

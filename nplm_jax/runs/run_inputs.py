@@ -21,7 +21,7 @@ from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.runs.workdir import give_another, has_trained
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.io import expand, write_atomically, write_failure_as_bad_input
 from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
 TEACHER = 'output.teacher'
@@ -111,7 +111,7 @@ def record_inputs(
         BadInput: The run was started on a different text or with different files, or the folder is not writable.
     """
     digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
-    try:
+    with write_failure_as_bad_input('--workdir', folder):
         if (folder / CONFIG).exists() and has_trained(folder):
             refuse_changes(folder, difference(folder, settings, digests))
             return
@@ -131,8 +131,6 @@ def record_inputs(
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary_files.save(data.vocabulary, folder / VOCABULARY)
         catalog.write_config(folder, settings)
-    except OSError as error:
-        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
 
 
 def refuse_changes(folder: pathlib.Path, difference: str) -> None:

@@ -25,7 +25,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.ngram import storage
 from nplm_jax.reporting import figures, notebook, provenance
 from nplm_jax.reporting import run_reporter as reporting
-from nplm_jax.reporting.catalog import finished
+from nplm_jax.reporting.catalog import RESULTS, finished
 from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import to_json
@@ -101,7 +101,7 @@ class RunSession:
             return {}
         if self.results is None:
             text = to_json(self._evaluate(trained), indent=2) + '\n'
-            write_atomically(self.folder / 'results.json', text)
+            write_atomically(self.folder / RESULTS, text)
             self.results = json.loads(text)
         else:
             print(f'{self.folder} is already finished (to train again, choose another --workdir); results:')

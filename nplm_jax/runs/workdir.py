@@ -27,7 +27,7 @@ from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.runs import network_from_settings
 from nplm_jax.training.word_source import input_mode
 from nplm_jax.utils.errors import BadInput, Resumable, first_few, shorten
-from nplm_jax.utils.io import remove_leftovers
+from nplm_jax.utils.io import remove_leftovers, write_failure_as_bad_input
 from nplm_jax.utils.untrusted import read_json
 
 # Characters that Orbax interprets as glob patterns, that TensorStore reads as /, or that are not valid UTF-8.
@@ -214,13 +214,12 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         FolderInUse: Another process holds the lock.
         BadInput: The folder cannot be written.
     """
-    try:
-        lock = FileLock(folder / '.lock').acquire(timeout=0)
-    except Timeout:
-        problem = 'is in use by another process; wait or choose another folder'
-        raise FolderInUse('--workdir', problem, value=folder) from None
-    except OSError as error:
-        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
+    with write_failure_as_bad_input('--workdir', folder):
+        try:
+            lock = FileLock(folder / '.lock').acquire(timeout=0)
+        except Timeout:
+            problem = 'is in use by another process; wait or choose another folder'
+            raise FolderInUse('--workdir', problem, value=folder) from None
     with lock:
         remove_leftovers(folder)
         yield

@@ -51,6 +51,15 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def write_failure_as_bad_input(key: str, path: pathlib.Path) -> Iterator[None]:
+    """Converts an OSError within a `with` block to BadInput, which names the file or folder that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(key, f'cannot be written ({error.strerror})', value=path) from None
+
+
 def remove_leftovers(folder: pathlib.Path) -> None:
     """Removes temporary files that killed processes left in a folder. No other process may be using the folder."""
     for temporary in folder.glob('.*.tmp'):

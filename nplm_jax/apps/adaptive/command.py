@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -74,12 +73,12 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(flags.runs)
     adapts = 'ngram_cache' in methods or any(isinstance(model, NeuralLanguageModel) for model in models.models)
     require(adapts, '--methods', flags.methods, 'requires a network; other models only support ngram_cache')
-    data = _split(models, text, flags) if flags.text else models.read_corpus(flags.runs)
+    data = _split(models, text, flags) if flags.text else models.read_corpus()
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     sources = list(map(provenance.of_model, models.names, flags.runs))
     results = {'rows': rows, 'tune_words': flags.tune_words, 'models': sources}
-    print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(rows))
+    print_results(flags, results, make_table(rows))
 
 
 def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:

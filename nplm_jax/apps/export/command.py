@@ -31,8 +31,8 @@ from nplm_jax.inference import embeddings
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import card, catalog
 from nplm_jax.runs.command_models import load_models
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, write_atomically, write_failure_as_bad_input
 
 FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 
@@ -65,7 +65,7 @@ def main(flags: argparse.Namespace) -> None:
     reads_lines = getattr(getattr(model, 'network', None), 'line_end', None) is not None
     allowed = 'must be npz, safetensors or word2vec for networks with corpus.context=line'
     require(not (reads_lines and flags.to in ('onnx', 'hf')), '--to', flags.to, allowed)
-    try:
+    with write_failure_as_bad_input('--output', path):
         if flags.to in writers:
             writers[flags.to](model, vocabulary, settings, path)
             if flags.to == 'hf':
@@ -76,9 +76,7 @@ def main(flags: argparse.Namespace) -> None:
             require(bool(features), '--to', flags.to, f'model.family={settings.model.name} has no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
-            [backoff] = models.backoff_models('--to=arpa')
+            [backoff] = models.backoff_models()
             arpa.write(backoff, vocabulary, path)
         files = [path] if path.is_file() else path.iterdir()
         print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
-    except OSError as error:
-        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(path)) from None

@@ -88,8 +88,8 @@ def main(flags: argparse.Namespace) -> None:
     if not flags.open:
         unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
     notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
-    spelling = models.with_spelling(flags.runs).spelling if flags.open else None
-    models = models.on_cluster(flags.runs) if flags.scheduler else models
+    spelling = models.with_spelling().spelling if flags.open else None
+    models = models.on_cluster() if flags.scheduler else models
     with scheduler.use(flags.scheduler):
         named = models.by_name()
         if flags.weights:

@@ -199,7 +199,7 @@ def test_a_corpus_without_newlines_has_no_end_of_a_line():
     (read,) = cutting.tokenize(tokenizer := ByteTokenizer(boundary_tokens=True), ['a b'])
     words = Vocabulary(tokenizer.tokens, tuple(map(read.count, tokenizer.tokens)), tokenizer)
     model = kneser_ney.fit_modified(count(words.encode(read), Span(0, len(read)), 2, len(words)))
-    loaded = LoadedModels(['m'], [default_settings()], words, [model], model, LineStart.of(words))
+    loaded = LoadedModels(['m'], ['m'], [default_settings()], words, [model], model, LineStart.of(words))
     with refuses('--end'):
         score_texts(loaded, ['a'], argparse.Namespace(stream=False, end=True, open=False, tokens=''))
     with refuses('--end'):

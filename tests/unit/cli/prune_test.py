@@ -102,13 +102,6 @@ def test_weights_stay_below_an_order_without_n_grams(lm, tmp_path, nplm_command)
     if shutil.which('query'):
         done = subprocess.run(['query', str(output)], input='b b b\n', capture_output=True, text=True, check=True)
         assert float(done.stdout.split('Total: ')[1].split()[0]) == pytest.approx(score, abs=1e-5)
-
-
-def test_a_file_with_an_empty_order_scores_like_any_other(lm, tmp_path, nplm_command):
-    lm.write_text(LM.replace('b b\n', 'b b\t-0.7\n'))
-    (tmp_path / 'words.txt').write_text('b')
-    output = tmp_path / 'small.arpa'
-    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
     model, vocabulary = arpa.read(output)
     ids = np.array(vocabulary.encode(['b', 'b', 'b']))
     log10_p = model.score(ids, Span(2, 3)) / math.log(10)

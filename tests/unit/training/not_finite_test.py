@@ -10,7 +10,6 @@ import pytest
 from helpers import DATA, SPARSE, RecordingReporter, numbers, others_nightly, small_settings
 
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import finite
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.milestones import Progress
 from nplm_jax.training.train import fit, train
@@ -98,10 +97,3 @@ def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
     error, losses = train_until_it_stops(settings, store)
     assert len(losses) >= 4 and np.isfinite(losses).all() and store.latest_step() == 4
     assert str(error).startswith('params.U_VxK ') and numbers(str(error)) == ['8']
-
-
-def test_names_of_any_tree():
-    tree = {'a': (jnp.ones(3), jnp.asarray([3e38, 3e38])), 'n': jnp.arange(3), 'empty': jnp.zeros((0, 2))}
-    assert finite.first_non_finite(tree) is None and finite.first_non_finite({}) is None
-    for bad in (jnp.nan, jnp.inf, -jnp.inf):
-        assert finite.first_non_finite({**tree, 'b': jnp.asarray([1.0, bad]), 'c': jnp.asarray(bad)}) == 'b'

@@ -50,7 +50,7 @@ def small_pieces(tmp_path, monkeypatch):
 def score(runs, stream, used):
     """Returns the scores of LINES, which the executor `used` computes in chunks."""
     models = load_models(list(map(str, runs)))
-    models = models.on_cluster(list(map(str, runs))) if used else models
+    models = models.on_cluster() if used else models
     with workers.use(used):
         return scoring.score(models.mixture, LINES, models.line_start, stream)
 
