@@ -131,7 +131,7 @@ class ModifiedKneserNey(KneserNey):
     @property
     def thresholds(self) -> tuple[int, ...]:
         """The count threshold of each order. Raises BadInput if `model.prune` is not a list of thresholds."""
-        return pruning.parse_thresholds('model.prune', self.prune, self.n)
+        return pruning.parse_thresholds(self.prune, self.n)
 
     def check(self) -> None:
         """See `Component.check`. Also rejects a `model.prune` that is not a list of thresholds."""

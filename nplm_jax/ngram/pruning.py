@@ -11,13 +11,13 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 
 
-def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
+def parse_thresholds(text: str, n: int) -> tuple[int, ...]:
     """Parses the count thresholds of orders 1..n. N-grams whose count does not exceed the threshold are dropped.
 
     Args:
-        key: The config key, for the error message.
-        text: Numbers separated by spaces, as in `lmplz --prune`: one for each order, starting with order 1. The last
-            number also applies to all higher orders. The first number must be 0, and the numbers must not decrease.
+        text: The value of `model.prune`: numbers separated by spaces, as in `lmplz --prune`, one for each order,
+            starting with order 1. The last number also applies to all higher orders. The first number must be 0, and
+            the numbers must not decrease.
         n: The highest n-gram order.
 
     Raises:
@@ -26,7 +26,7 @@ def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
     numbers = tuple(int(x) for x in text.split() if x.isascii() and x.isdigit())
     is_valid = 1 <= len(numbers) == len(text.split()) <= n and numbers[0] == 0 and list(numbers) == sorted(numbers)
     allowed = f"must be 1 to {n} non-decreasing integers, one per order, starting with 0, such as '0 0 1'"
-    require(is_valid and numbers[-1] < 2**31, key, text, allowed)
+    require(is_valid and numbers[-1] < 2**31, 'model.prune', text, allowed)
     return (*numbers, *(numbers[-1] for _ in range(n - len(numbers))))
 
 

@@ -22,13 +22,13 @@ def fit(thresholds=()):
 
 @pytest.mark.parametrize('text, thresholds', [('0', (0, 0, 0, 0)), ('0 0 1', (0, 0, 1, 1)), ('0 1 2 3', (0, 1, 2, 3))])
 def test_the_last_threshold_is_that_of_the_orders_above(text, thresholds):
-    assert pruning.parse_thresholds('model.prune', text, 4) == thresholds
+    assert pruning.parse_thresholds(text, 4) == thresholds
 
 
 @pytest.mark.parametrize('text', ['', '1', '0 2 1', '0 0 0 0 1', '0 -1', '0,1', '0 x', '0 99999999999'])
 def test_other_thresholds_are_refused(text):
     with refuses('model.prune'):
-        pruning.parse_thresholds('model.prune', text, 4)
+        pruning.parse_thresholds(text, 4)
 
 
 def test_thresholds_that_leave_no_ngram_of_an_order_are_refused():
