@@ -39,13 +39,18 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int] | np.ndarray, k: i
     require(np.ndim(ids_B) == 1, 'ids', ids_B, 'must be a sequence of word ids')
     check_ids('ids', ids_B, len(features_VxM))
     rows_B = np.asarray(ids_B, np.int64)
-    features_VxM = np.asarray(features_VxM, np.float64)
-    norms_V = np.linalg.norm(features_VxM, axis=1)
-    unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
+    unit_VxM = unit_vectors(features_VxM)
     cosines_BxV = unit_VxM[rows_B] @ unit_VxM.T
     cosines_BxV[np.arange(len(rows_B)), rows_B] = -np.inf
     ids_BxK = np.argsort(-cosines_BxV, axis=1, kind='stable')[:, : min(k, len(features_VxM) - 1)]
     return ids_BxK, np.take_along_axis(cosines_BxV, ids_BxK, axis=1)
+
+
+def unit_vectors(vectors_VxM: np.ndarray) -> np.ndarray:
+    """Normalizes the vectors to length one, in float64. Zero vectors remain zero."""
+    vectors_VxM = np.asarray(vectors_VxM, np.float64)
+    norms_V = np.linalg.norm(vectors_VxM, axis=1)
+    return vectors_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
 
 
 def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from nplm_jax.inference.embeddings import unit_vectors
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import decode, read_bytes
 
@@ -84,13 +85,6 @@ def _read_lines(path: pathlib.Path, left_out: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def unit(vectors_VxD: np.ndarray) -> np.ndarray:
-    """Normalizes the vectors to length one, in float64. Zero vectors remain zero."""
-    vectors_VxD = np.asarray(vectors_VxD, np.float64)
-    norms_V = np.linalg.norm(vectors_VxD, axis=1)
-    return vectors_VxD / np.where(norms_V > 0, norms_V, 1)[:, None]
-
-
 def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedPair]) -> dict[str, Any]:
     """Returns Spearman's correlation of the cosines with the ratings, with its interval and the number of pairs.
 
@@ -106,7 +100,7 @@ def rate(vectors_VxD: np.ndarray, ids: Mapping[str, int], pairs: Sequence[RatedP
     sizes = {'counted': len(kept), 'of': len(pairs)}
     if len(kept) < 3:
         return {'spearman': None, 'interval': None, **sizes}
-    unit_VxD = unit(vectors_VxD)
+    unit_VxD = unit_vectors(vectors_VxD)
     cosines_P = np.array([unit_VxD[ids[pair.first]] @ unit_VxD[ids[pair.second]] for pair in kept])
     ratings_P = np.array([pair.rating for pair in kept])
     rows_RxP = np.random.default_rng(SEED).integers(0, len(kept), (RESAMPLES, len(kept)))
@@ -139,7 +133,7 @@ def answer(
     sizes = {'counted': len(rows), 'of': len(questions)}
     if not rows:
         return {'accuracy': None, 'interval': None, **sizes}
-    unit_VxD, rows_Px4, right = unit(vectors_VxD).astype(np.float32), np.array(rows), []
+    unit_VxD, rows_Px4, right = unit_vectors(vectors_VxD).astype(np.float32), np.array(rows), []
     for start in range(0, len(rows), _BATCH):
         a, b, c, d = rows_Px4[start : start + _BATCH].T
         cosines_BxV = (unit_VxD[b] - unit_VxD[a] + unit_VxD[c]) @ unit_VxD.T

@@ -9,6 +9,7 @@ import pytest
 from helpers import make_model, refuses
 
 from experiments.use.similarity import measure, table, tasks
+from nplm_jax.inference.embeddings import unit_vectors
 
 WORDS = {word: i for i, word in enumerate(('man', 'king', 'woman', 'queen', 'cat'))}
 VECTORS = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [-1, 0, 0]], np.float32)
@@ -43,7 +44,7 @@ def test_the_interval_holds_the_value_and_narrows_with_more_pairs():
     def width(number):
         vectors = rng.standard_normal((2 * number, 4))
         ids = {str(i): i for i in range(2 * number)}
-        cosines = [tasks.unit(vectors)[2 * i] @ tasks.unit(vectors)[2 * i + 1] for i in range(number)]
+        cosines = [unit_vectors(vectors)[2 * i] @ unit_vectors(vectors)[2 * i + 1] for i in range(number)]
         noisy = np.array(cosines) + 0.5 * rng.standard_normal(number)
         found = tasks.rate(vectors, ids, [tasks.RatedPair(str(2 * i), str(2 * i + 1), noisy[i]) for i in range(number)])
         low, high = found['interval']
