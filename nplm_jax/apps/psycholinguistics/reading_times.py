@@ -208,10 +208,10 @@ def check_sizes(item_W: np.ndarray, unit_W: np.ndarray, coefficients: int, num_f
     require(fitted > coefficients, 'analysed words', len(unit_W), allowed)
 
 
-def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
+def check_folds(num_folds: int, num_units: int, which: str) -> None:
     """Raises BadInput unless there are at least two items, two folds, and one item per fold."""
-    require(num_units > 1, 'items', num_units, f'cross-validation requires at least two items {which}'.rstrip())
-    allowed = f'must be between 2 and {num_units:,}, the number of items {which}'.rstrip()
+    require(num_units > 1, 'items', num_units, f'cross-validation requires at least two items {which}')
+    allowed = f'must be between 2 and {num_units:,}, the number of items {which}'
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)
 
 

@@ -50,7 +50,7 @@ def check_new(columns: Columns, added: Iterable[str]) -> None:
     require(taken is None, 'column', taken, 'is also the name of an additional column; rename the column or the run')
 
 
-def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
+def check_has(columns: Columns, name: str, key: str, column: str, advice: str) -> None:
     """Raises BadInput if a table lacks a column. The message lists its columns and suggests the nearest name.
 
     Args:
