@@ -177,7 +177,8 @@ def test_generate_open_writes_new_words_where_rare_is_drawn(runs, nplm_command):
     assert [' '.join(text['words']) for text in json.loads(output)['texts']] == opened
 
 
-def test_any_family_spells(runs, nplm_command, tmp_path):
+def copy_run(run, folder):
+    """Copies a run without its spelling model."""
     for name in (
         'config.json',
         'corpus.json',
@@ -186,7 +187,11 @@ def test_any_family_spells(runs, nplm_command, tmp_path):
         'results.json',
         'model.safetensors',
     ):
-        (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
+        (folder / name).write_bytes((run / name).read_bytes())
+
+
+def test_any_family_spells(runs, nplm_command, tmp_path):
+    copy_run(runs / 'second', tmp_path)
     (output,), _ = nplm_command('spell', tmp_path, '--family=modified_kneser_ney', '--n=4', '--json')
     loaded = loading.load(tmp_path / 'spelling')
     settings, symbols, model = loaded.settings, loaded.vocabulary, loaded.model
@@ -244,15 +249,7 @@ def test_a_packed_model_is_not_spelled(runs, nplm_command, lines, tmp_path):
 
 
 def test_a_signal_ends_with_the_command_that_goes_on(runs, lines, monkeypatch, tmp_path):
-    for name in (
-        'config.json',
-        'corpus.json',
-        'vocabulary.txt',
-        'tokenizer_config.json',
-        'results.json',
-        'model.safetensors',
-    ):
-        (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
+    copy_run(runs / 'second', tmp_path)
     monkeypatch.setattr('nplm_jax.runs.experiment.interruptible', lambda: contextlib.nullcontext(lambda: 15))
     lines()
     with pytest.raises(SystemExit) as stop:
