@@ -149,20 +149,20 @@ def note(files: Mapping[pathlib.Path, Any]) -> str:
         files: The contents of the files that the table shows.
     """
     origins = {path: of(files[path]) for path in sorted(files)}
-    sentences = []
-    for release in sorted(frozenset().union(*(origin.excluded for origin in origins.values()))):
-        some = [path for path, origin in origins.items() if release in origin.excluded]
-        sentences.append(f'{_subject(some, origins)} measured with jaxlib {release}, which {UNUSABLE[release]}.')
-    if some := [path for path, origin in origins.items() if origin.is_modified]:
-        sentences.append(f'{_subject(some, origins)} measured with uncommitted changes.')
-    if some := [path for path, origin in origins.items() if origin.is_partial]:
-        sentences.append(f'{_subject(some, origins)} recorded without complete versions.')
-    if some := [path for path, origin in origins.items() if origin.is_earlier]:
-        sentences.append(f'{_subject(some, origins)} trained with earlier settings or keys.')
-    if some := [path for path, origin in origins.items() if origin.is_unknown]:
-        sentences.append(f'{_subject(some, origins)} made from models whose settings are not recorded.')
-    if some := [path for path, origin in origins.items() if origin.is_busy]:
-        sentences.append(f'{_subject(some, origins)} timed while other programs ran.')
+    releases = sorted(frozenset().union(*(origin.excluded for origin in origins.values())))
+    reasons = {
+        f'measured with jaxlib {release}, which {UNUSABLE[release]}': [
+            path for path, origin in origins.items() if release in origin.excluded
+        ]
+        for release in releases
+    } | {
+        'measured with uncommitted changes': [path for path, origin in origins.items() if origin.is_modified],
+        'recorded without complete versions': [path for path, origin in origins.items() if origin.is_partial],
+        'trained with earlier settings or keys': [path for path, origin in origins.items() if origin.is_earlier],
+        'made from models whose settings are not recorded': [p for p, origin in origins.items() if origin.is_unknown],
+        'timed while other programs ran': [path for path, origin in origins.items() if origin.is_busy],
+    }
+    sentences = [f'{_subject(some, origins)} {reason}.' for reason, some in reasons.items() if some]
     return f'Note: {" ".join(sentences)}' if sentences else ''
 
 

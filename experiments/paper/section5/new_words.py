@@ -121,10 +121,14 @@ def measure(model: NeuralLanguageModel, tokens_T: np.ndarray, task: Task) -> tup
     return log_p_W, after_W / np.maximum(np.bincount(words_BxJ[known_BxJ], minlength=W), 1)
 
 
+def extended(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> NeuralLanguageModel:
+    """Adds the task's words to the network with the given weights."""
+    return new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
+
+
 def induced(model: NeuralLanguageModel, task: Task, weights_WxV: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Adds the task's words to the network with the given weights. Returns `measure` for the extended network."""
-    grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
-    return measure(grown, task.grown_tokens(), task)
+    """Returns `measure` for the network extended by the task's words with the given weights."""
+    return measure(extended(model, task, weights_WxV), task.grown_tokens(), task)
 
 
 def variant_weights(model: NeuralLanguageModel, task: Task, variant: str, num_shown: int) -> np.ndarray:
@@ -166,8 +170,7 @@ def find_neighbours(
 
 def effect_on_others(model: NeuralLanguageModel, task: Task, variant: str) -> float:
     """Returns the mean change in log P of other validation words, in nats, when all words of the task are added."""
-    weights_WxV = variant_weights(model, task, variant, SHOWN_ONCE)
-    grown = new_words.append_words(model, task.left_out.vocabulary, task.words, task.counts_W.tolist(), weights_WxV)[1]
+    grown = extended(model, task, variant_weights(model, task, variant, SHOWN_ONCE))
     start, tokens_T = task.full.valid.start, task.left_out.tokens_T
     span = Span(start, min(start + OTHER_WORDS, task.full.valid.stop))
     change_T = grown.score(task.grown_tokens(), span) - model.score(tokens_T, span)
@@ -333,7 +336,7 @@ def choice_table(measured: dict[str, Any]) -> str:
 def neighbour_table(measured: dict[str, Any]) -> str:
     """Returns the table of nearest words by induced and by trained features."""
     rows = [[w['word'], ' '.join(w['induced']), ' '.join(w['trained'])] for w in measured['neighbours']]
-    return markdown_table([f'{measured["network"]}', 'induced from 5 occurrences', 'trained'], rows)
+    return markdown_table([measured['network'], 'induced from 5 occurrences', 'trained'], rows)
 
 
 def facts(measured: dict[str, Any]) -> str:

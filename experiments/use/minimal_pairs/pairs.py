@@ -45,11 +45,10 @@ def load(path: str = '') -> list[Pair]:
     if path:
         file = expand('--data', path)
         return parse(read_bytes(str(file), file), str(file))
-    if SHARED.is_file():
-        return parse(_verify(read_bytes(str(SHARED), SHARED), str(SHARED)), str(SHARED))
     cached = cache_folder() / 'blimp.zip'
-    if cached.is_file():
-        return parse(_verify(read_bytes(str(cached), cached), str(cached)), str(cached))
+    for file in (SHARED, cached):
+        if file.is_file():
+            return parse(_verify(read_bytes(str(file), file), str(file)), str(file))
     problem = f'BLiMP cannot be downloaded; download {URL} yourself and set --data to its path'
     data = download.try_sources('BLiMP', LICENCE, NUM_BYTES, {'GitHub': _fetch}, '--data', problem)
     download.write_cache(cached, data)
