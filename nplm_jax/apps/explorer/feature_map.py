@@ -49,7 +49,7 @@ def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMa
     if M <= 2 or V < 4:
         plane_Vx2 = np.pad(features_VxM[:, :2], ((0, 0), (0, max(2 - M, 0))))
         return FeatureMap(plane_Vx2, ('feature 1', 'feature 2' if M > 1 else ''))
-    unit_VxM = features_VxM / np.maximum(np.linalg.norm(features_VxM, axis=1, keepdims=True), np.finfo(float).tiny)
+    unit_VxM = embeddings.unit_vectors(features_VxM)
     points_Fx2 = embeddings.project(unit_VxM[:num_points], 'tsne')
     similarity_RxF = unit_VxM[num_points:] @ unit_VxM[:num_points].T
     nearest_RxA = np.argpartition(-similarity_RxF, NUM_ANCHORS - 1, axis=1)[:, :NUM_ANCHORS]
