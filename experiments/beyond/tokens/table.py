@@ -96,7 +96,7 @@ def _gain(seeds: list[dict[str, Any]], words: str) -> tuple[str, str, str]:
     """Returns the gain for the log reading time, its interval over stories, and its range over seeds."""
     sums_S = np.mean([seed[words]['log']['sums'] for seed in seeds], axis=0)
     counts_S = np.array(seeds[0][words]['counts'])
-    low, high = gains.interval(gains.mean_gain(sums_S, counts_S), len(counts_S))
+    low, high = gains.gain_interval(sums_S, counts_S)
     of_seeds = [1000 * seed[words]['log']['gain'] for seed in seeds]
     mean = 1000 * sums_S.sum() / counts_S.sum()
     return f'{mean:.1f}', f'{1000 * low:.1f} to {1000 * high:.1f}', f'{min(of_seeds):.1f} to {max(of_seeds):.1f}'

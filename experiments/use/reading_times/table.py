@@ -81,9 +81,7 @@ def make_table(measured: dict[str, Any]) -> str:
 
 def _cells(sums_S: np.ndarray, counts_S: np.ndarray) -> tuple[str, str]:
     """Returns a gain and its interval over stories."""
-    return _thousandths(
-        sums_S.sum() / counts_S.sum(), *gains.interval(gains.mean_gain(sums_S, counts_S), len(counts_S))
-    )
+    return _thousandths(sums_S.sum() / counts_S.sum(), *gains.gain_interval(sums_S, counts_S))
 
 
 def _thousandths(value: float, low: float, high: float) -> tuple[str, str]:
@@ -154,7 +152,7 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     shown = {name: model for name, model in models(measured).items() if name != CONTROL}
     for (name, model), marker in zip(shown.items(), itertools.cycle('osD^v<>dPX*')):
         axes = right if name == GPT3 else left
-        low, high = gains.interval(gains.mean_gain(model.sums_S, model.counts_S), len(model.counts_S))
+        low, high = gains.gain_interval(model.sums_S, model.counts_S)
         (line,) = axes.plot(model.perplexity, 1000 * model.gain, marker, markersize=7, label=name)
         axes.vlines(model.perplexity, 1000 * low, 1000 * high, line.get_color(), linewidth=0.8, alpha=0.5)
     for axes, ticks in ((left, (1000, 800, 700, 600, 500, 400, 300)), (right, (20, 10, 5))):

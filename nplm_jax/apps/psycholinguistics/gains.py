@@ -216,6 +216,11 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
     return float(low), float(high)
 
 
+def gain_interval(sums_S: np.ndarray, counts_S: np.ndarray) -> tuple[float, float]:
+    """Returns `interval` for the gain per word."""
+    return interval(mean_gain(sums_S, counts_S), len(counts_S))
+
+
 def mean_gain(sums_S: np.ndarray, counts_S: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function for `interval` that computes the gain per word."""
     return lambda stories_RxS: sums_S[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)

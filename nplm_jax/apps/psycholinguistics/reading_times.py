@@ -237,7 +237,7 @@ def _analyse(
     for name, added_WxA in predictors.added_WxA.items():
         arguments = times_W, item_W, predictors.baseline_WxB, added_WxA
         gain = gains.gain(*arguments, unit_W, flags.folds)
-        low, high = gains.interval(gains.mean_gain(gain.sums_S, gain.counts_S), len(gain.counts_S))
+        low, high = gains.gain_interval(gain.sums_S, gain.counts_S)
         bits_W = np.array(measured[f'surprisal_{name}'])[known_W]
         results['models'][name] = {
             'perplexity': math.exp(bits_W.mean() * math.log(2)),
