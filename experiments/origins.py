@@ -81,7 +81,6 @@ def _has_earlier_settings(row: Mapping[str, Any]) -> bool:
     file = _config_file(typed.pop('config', ''))
     if not file:
         return False
-    typed.pop('config.output.teacher', None)  # a folder, which is not recorded
     values = {name.removeprefix('config.'): _value(text) for name, text in typed.items()}
     if '--minutes' in row['command']:
         return _has_earlier_choice(row, [*values, *['model.family'] * (':' in file)])
