@@ -44,13 +44,14 @@ def test_results_say_of_how_many_training_words_their_perplexity_is(tmp_path):
 
 
 def test_a_sample_of_the_held_out_words_has_a_standard_error(tmp_path):
-    measured = evaluation.measure(MODEL, DATA, EvalSettings(0, words=29), trigram=lambda: evaluation.fit_trigram(DATA))
+    data = dataclasses.replace(DATA, valid=Span(30, 130), test=Span(130, 230))
+    measured = evaluation.measure(MODEL, data, EvalSettings(0, words=59), trigram=lambda: evaluation.fit_trigram(data))
     assert 'mixture' not in measured  # its mixture weights would need all words
     for name in ('valid', 'test'):
-        span, log_p_T = DATA.splits[name], MODEL.score(DATA.tokens_T, DATA.splits[name])
-        stretches = np.array([log_p_T[i * 40 // 25 :][:1] for i in range(25)], np.float64)
-        error = stretches.mean(1).std(ddof=1) * np.sqrt((1 - 25 / len(span)) / 25)
-        assert measured['sample']['words'][name] == 25
+        span, log_p_T = data.splits[name], MODEL.score(data.tokens_T, data.splits[name])
+        stretches = np.array([log_p_T[i * 4 :][:2] for i in range(25)], np.float64)
+        error = stretches.mean(1).std(ddof=1) / 5 * np.sqrt(1 - 50 / len(span))
+        assert measured['sample']['words'][name] == 50
         assert measured['perplexity'][name] == pytest.approx(np.exp(-stretches.mean()), rel=1e-6)
         assert measured['sample']['standard_error'][name] == pytest.approx(np.exp(-stretches.mean()) * error, rel=1e-5)
 
