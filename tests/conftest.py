@@ -27,7 +27,7 @@ from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram.kneser_ney import DiscountWarning
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loading, precision_choice
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in background jobs of a shell, and their children
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,6 +60,14 @@ def optimized():
     yield
     jax.config.update('jax_disable_most_optimizations', before)
     jax.clear_caches()
+
+
+@pytest.fixture(scope='session', autouse=True)
+def same_precision_on_every_processor():
+    """Replaces the measurement of the processor, so that `auto` is float32 on all CPUs on which the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision_choice, 'measure', lambda: 'float32')
+        yield
 
 
 MAX_MEMORY_MAPS = 30_000  # Linux allows 65,530 maps per process, and every compiled program needs some of them

@@ -346,17 +346,21 @@ def test_only_the_first_process_measures_the_precision(tmp_path, monkeypatch):
     assert {key: x for key, x in config_lib.to_flat(resolved).items() if key in first} == first
 
 
-def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keeps_its_own(tmp_path):
+@pytest.mark.parametrize('fast,on_cpu', [('float32', 512), ('bfloat16', 256)])
+def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keeps_its_own(
+    tmp_path, monkeypatch, fast, on_cpu
+):
+    monkeypatch.setattr(precision_choice, 'measure', lambda: fast)
     settings = experiment.load_settings(small_network())
     data = loading.load_dataset(settings)
     sizes = {p: workdir.pin_auto_values(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
-    assert sizes == {'cpu': 512, 'gpu': 4096, 'tpu': 1024}
+    assert sizes == {'cpu': on_cpu, 'gpu': 4096, 'tpu': 1024}
     begun = to_record(config_lib.to_dict(workdir.pin_auto_values(tmp_path, settings, data, 'cpu')))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
     workdir.ensure_folder(tmp_path, settings)
-    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 512
+    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == on_cpu
     with refuses('--workdir'):
         workdir.ensure_folder(tmp_path, config_lib.replace(settings, {'output.block_size': 4096}))
 
