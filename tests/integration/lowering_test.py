@@ -93,7 +93,7 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('lstm',)))
 def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family):
     """A call of a library that exists on only one platform, such as LAPACK, would be a custom call."""
     for kind in KINDS_OF_OUTPUT:
@@ -108,8 +108,10 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'transformer')))
-@pytest.mark.parametrize('kind', ['full', 'sampled'])
+@pytest.mark.parametrize(
+    'family,kind',
+    others_nightly(itertools.product(NETWORKS, ('full', 'sampled')), [('nplm', 'sampled'), ('transformer', 'full')]),
+)
 def test_updates_multiply_float32_in_float32_on_every_platform_and_leave_bfloat16(family, kind):
     halves = {'output.precision': 'bfloat16', 'model.precision': 'bfloat16'}
     of_float32, of_halves = (

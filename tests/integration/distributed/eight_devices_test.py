@@ -138,10 +138,16 @@ def test_devices_read_rows_in_shares(data, model, mode, num_rows):
 
 EVALUATED = [('nplm', 'full'), ('residual', 'two_level'), ('window_lstm', 'tree'), ('lstm', 'full')]
 EVALUATED += [('transformer', 'two_level'), ('qrnn', 'tree')]
+EVALUATION_MESHES = [(8, 1), (2, 4), (1, 8)]
 
 
-@pytest.mark.parametrize('shape', [(8, 1), (2, 4), (1, 8)])
-@pytest.mark.parametrize('family,kind', EVALUATED)
+@pytest.mark.parametrize(
+    'family,kind,shape',
+    others_nightly(
+        [(*network, shape) for network in EVALUATED for shape in EVALUATION_MESHES],
+        [(*network, shape) for network, shape in zip(EVALUATED, 2 * EVALUATION_MESHES)],
+    ),
+)
 def test_devices_divide_the_evaluated_words_and_the_vocabulary(family, kind, shape):
     changes = {'model.family': family, 'output.kind': kind, 'output.num_shortlist': 12, 'model.direct': False}
     changes |= {'output.classes': 7, 'model.tied': False, 'model.heads': 1}

@@ -1,6 +1,7 @@
 """Tests training with teachers: the inputs of each teacher, and the distribution that the student learns."""
 
 import contextlib
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -110,17 +111,26 @@ def test_without_weight_the_updates_are_those_without_a_teacher(kind):
 MOST = {**BODIES['lstm'], 'output.kind': 'sampled', 'output.samples': 9}
 
 
-@pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('teacher', others_nightly(['lstm', 'window_lstm'], ('lstm',)))
+MODES = 'shard_map', 'pmap'
+WAYS = {
+    'in microbatches': {'train.accumulate': 3},
+    'of a mapped text': {'train.input': 'mapped'},
+    'one by one': {'train.steps_per_execution': 1},
+}
+
+
 @pytest.mark.parametrize(
-    'changes',
-    [{'train.accumulate': 3}, {'train.input': 'mapped'}, {'train.steps_per_execution': 1}],
-    ids=['in microbatches', 'of a mapped text', 'one by one'],
+    'way,kind',
+    others_nightly(
+        itertools.product(WAYS, KINDS),
+        [('in microbatches', 'sampled'), ('of a mapped text', 'full'), ('one by one', 'sampled')],
+    ),
 )
-def test_updates_with_a_teacher_are_the_same(changes, teacher, kind):
+@pytest.mark.parametrize('teacher', others_nightly(['lstm', 'window_lstm'], ('lstm',)))
+def test_updates_with_a_teacher_are_the_same(way, teacher, kind):
     base = {**BODIES['lstm'], **KINDS[kind], 'model.dropout': 0.0}
     params, carries = [], []
-    for run in (make_run({**base, **more}, make_teacher(BODIES[teacher])) for more in ({}, changes)):
+    for run in (make_run({**base, **more}, make_teacher(BODIES[teacher])) for more in ({}, WAYS[way])):
         state = run.init_state()
         while state.step < 8:
             state, _ = run_chunk(run.chunk(state, int(state.step)))
@@ -157,9 +167,14 @@ def test_students_that_train_together_are_those_that_train_alone():
 
 @pytest.mark.eight_devices
 @pytest.mark.parametrize('kind', others_nightly(KINDS, ('full',)))
-@pytest.mark.parametrize('student,teacher', [('lstm', 'lstm'), ('nplm', 'lstm'), ('lstm', 'nplm')])
-@pytest.mark.parametrize('mode', ['shard_map', 'pmap'])
-def test_students_on_four_devices_are_those_of_one(mode, student, teacher, kind):
+@pytest.mark.parametrize(
+    'student,teacher,mode',
+    others_nightly(
+        [(*pair, mode) for pair in (('lstm', 'lstm'), ('nplm', 'lstm'), ('lstm', 'nplm')) for mode in MODES],
+        [('lstm', 'lstm', 'pmap'), ('nplm', 'lstm', 'shard_map'), ('lstm', 'nplm', 'shard_map')],
+    ),
+)
+def test_students_on_four_devices_are_those_of_one(student, teacher, mode, kind):
     base, params = {**BODIES[student], **KINDS[kind], 'train.batch_size': 16, 'model.dropout': 0.0}, []
     for mesh in ({}, {'parallel.data': 4, 'parallel.mode': mode}):
         run = make_run({**base, **mesh}, make_teacher(BODIES[teacher]))

@@ -88,7 +88,7 @@ def test_words_read_in_parts_have_the_same_features(network, params, sizes):
     np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
-@each_family
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'attentive_mogrifier')))
 def test_updates_do_not_change_the_types_of_the_initial_state(family):
     """Otherwise, JAX would compile the updates twice. A weak type is the type of a Python number, as in 2.0 * x."""
     run = prepare_run(small_settings({**changes_for(family), 'optimizer.name': 'rowwise_adam'}), DATA)

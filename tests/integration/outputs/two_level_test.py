@@ -6,7 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import features_of, loss_of, make_batch, make_network, refuses, small_settings, start_training
+from helpers import (
+    features_of,
+    loss_of,
+    make_batch,
+    make_network,
+    others_nightly,
+    refuses,
+    small_settings,
+    start_training,
+)
 
 from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
@@ -53,10 +62,11 @@ def plain(network, params, contexts_BxN):
     return jnp.concatenate(log_p, axis=1)
 
 
+QUICK = 7, 5  # a class per few words, and a class per word
 SHAPES = [(*layout, True, 5) for layout in LAYOUTS] + [(7, 4, 4, False, 5), (7, 4, 4, True, 0)]
 
 
-@pytest.mark.parametrize('num_shortlist,max_classes,made,direct,h', SHAPES)
+@pytest.mark.parametrize('num_shortlist,max_classes,made,direct,h', others_nightly(SHAPES, QUICK))
 def test_it_is_one_distribution_and_score_agrees_with_next_word(num_shortlist, max_classes, made, direct, h):
     network, params = make(num_shortlist, max_classes, direct, h)
     assert len(params['classes']['b_G']) == network.output.num_classes == made
@@ -75,7 +85,7 @@ def test_it_is_one_distribution_and_score_agrees_with_next_word(num_shortlist, m
     np.testing.assert_allclose(log_p_T, next_word[np.arange(6), tokens_T[3:9]], atol=1e-5)
 
 
-@pytest.mark.parametrize('num_shortlist,max_classes,made', LAYOUTS)
+@pytest.mark.parametrize('num_shortlist,max_classes,made', others_nightly(LAYOUTS, QUICK))
 def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_classes, made):
     network, params = make(num_shortlist, max_classes)
 

@@ -63,7 +63,7 @@ def nll_of(network, params, batch, key):
     return network.loss(view, batch, state, Keys.of_streams(key, batch.streams_S))[0]
 
 
-@pytest.mark.parametrize('changes', LOSSES)
+@pytest.mark.parametrize('changes', others_nightly(LOSSES, ({}, TIED)))
 def test_gradients_are_those_of_written_out_features(changes):
     run = prepare_run(small_settings({**changes, **AFFIXES}), DATA)
     state, network = run.init_state(), run.program.network

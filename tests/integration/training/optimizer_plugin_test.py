@@ -237,7 +237,7 @@ def test_chunks_of_any_length_give_the_same_state(name):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), end, ends[0])
 
 
-@pytest.mark.parametrize('schedule', ['cosine', 'constant'])
+@pytest.mark.parametrize('schedule', others_nightly(['cosine', 'constant'], ('cosine',)))
 @pytest.mark.parametrize('name', ['optax.contrib:schedule_free_adamw', 'optax.contrib:prodigy', 'optax:lion'])
 def test_searched_rates_share_a_program_and_give_single_runs(name, schedule):
     rates = [{'optimizer.learning_rate': rate, 'optimizer.decay': rate} for rate in (0.3, 0.03)]

@@ -190,9 +190,9 @@ def test_the_average_is_a_plain_mean_at_first_and_then_exponential(recipe):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('recipe', [{}, {**SPARSE, 'output.kind': 'nce'}], ids=['dense', 'sparse'])
-def test_a_tail_average_is_the_mean_of_the_parameters_from_its_start_on(recipe):
-    changes = {**recipe, 'optimizer.decay': 0.1, 'train.epochs': 1}
+@pytest.mark.parametrize('kind', others_nightly(['full', 'nce'], ('nce',)))
+def test_a_tail_average_is_the_mean_of_the_parameters_from_its_start_on(kind):
+    changes = {**(SPARSE if kind == 'nce' else {}), 'output.kind': kind, 'optimizer.decay': 0.1, 'train.epochs': 1}
     run = prepare_run(small_settings({**changes, 'train.average': 1.0, 'train.average_start': 0.5}), DATA)
     start = run.schedule.average_start
     assert start == 31 // 2

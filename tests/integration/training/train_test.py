@@ -79,7 +79,7 @@ def test_a_validation_during_training_predicts_a_sample_and_the_last_evaluation_
     assert valid == pytest.approx(validation_score(settings, best).perplexity, rel=1e-6)
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', IMPORTANCE])
+@pytest.mark.parametrize('kind', others_nightly(['sampled', 'nce', 'two_level', IMPORTANCE], ('sampled', 'two_level')))
 def test_sparse_gradients_learn(kind):
     settings = small_settings({**LONG, **SPARSE, 'output.kind': kind})
     best, progress, _ = train_unsaved(settings)

@@ -6,7 +6,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_model, refuses
+from helpers import make_model, others_nightly, refuses
 
 import nplm_jax
 from nplm_jax.config.settings import Settings
@@ -54,8 +54,8 @@ def grow(name, *words):
     return grown.vocabulary, grown.model
 
 
-every_network = pytest.mark.parametrize('name', NETWORKS)
-some_networks = pytest.mark.parametrize('name', ['nplm', 'residual, tied', 'lstm, tied, two layers'])
+QUICK = 'nplm', 'lstm, tied, two layers'
+every_network = pytest.mark.parametrize('name', others_nightly(NETWORKS, QUICK))
 
 
 def by_hand():
@@ -139,7 +139,7 @@ def test_a_line_is_read_after_the_same_mark_as_a_scored_line():
     assert (second.before.tolist(), second.after.tolist()) == ([1, 2], [])
 
 
-@some_networks
+@every_network
 def test_weights_are_those_of_reading_each_line_with_each_word_in_the_place_of_the_new_one(name):
     model, lines = make(name), [line for line in LINES if 'dax' not in line]
     counts = np.asarray(COUNTS) + 0.5
@@ -179,7 +179,7 @@ def test_a_grown_network_is_one_distribution_of_weighted_means_for_every_family(
     assert words.shape == (7, 5) and (words < V + 2).all()
 
 
-@some_networks
+@every_network
 def test_known_words_keep_their_odds_where_no_new_word_was_read(name):
     model, (_, grown) = make(name), grow(name, 'wug', 'dax')
     contexts = np.array([[5, 2, 3], [1, 2, 9], [0, 7, 9]])
@@ -206,7 +206,7 @@ def test_more_occurrences_than_rare_words_were_counted_leave_half_an_occurrence_
     assert np.isfinite(new.model.params['b_V']).all()
 
 
-@some_networks
+@every_network
 def test_a_word_gets_the_same_rows_alone_and_with_others(name):
     model, together, alone = make(name), grow(name, 'wug', 'dax')[1], grow(name, 'wug')[1]
     for table in {'C_VxM', *model.network.body.widths}:

@@ -17,6 +17,7 @@ from nplm_jax.training.step import execute_steps
 STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'model.heads': 2, 'model.memory': 5}
 STREAM |= {'train.batch_size': 8, 'model.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
 FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precision` is that of a key
+QUICK = 'residual', 'lstm'
 
 
 def run_on(platform, changes):
@@ -33,7 +34,7 @@ def gradients(network, run):
     return result.nll, result.view.shared, result.carry
 
 
-@pytest.mark.parametrize('family', others_nightly(FAMILIES, ('residual', 'lstm')))
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
 def test_gradients_are_near_and_parameters_states_and_sums_are_float32(family):
     found = {}
     for platform in ('cpu', 'tpu'):
@@ -46,7 +47,7 @@ def test_gradients_are_near_and_parameters_states_and_sums_are_float32(family):
     np.testing.assert_allclose(found['tpu'][0], found['cpu'][0], rtol=2e-3)
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
 def test_updates_keep_the_types_of_the_state(family):
     run, network = run_on('tpu', {'model.family': family})
     chunk = run.chunk(jax.eval_shape(run.init_state), 0)
