@@ -153,9 +153,9 @@ class TrainSettings:
     average_start: Share = key(0.0, 'fraction of all updates after which averaging starts')
     affixes: bool = key(
         False,
-        'during training, add to the rows of each word in C, U and W rows that it shares with all words that have the '
-        'same prefix or suffix, so that rare words learn from other words; the trained network contains only the sums '
-        '(training/affixes.py); the paper does not use affixes',
+        'during training, add to the rows of each word in C, U and W (two_level and tree: C only) rows that it shares '
+        'with all words that have the same prefix or suffix, so that rare words learn from other words; the trained '
+        'network contains only the sums (training/affixes.py); the paper does not use affixes',
     )
     calibrate: bool = key(
         False,

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel, score_in_parts
 from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
@@ -30,6 +30,7 @@ from nplm_jax.models.network_reading import ReadState, jit_float32, read, stream
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
+Carry = tuple[Params, Params, ReadState]  # the adapted parameters, the anchor, and the network's state
 SEGMENTS = 16  # adjacent segments per stretch; gradients are measured on stretches of training words
 EPSILON = 10.0  # e, in units of the mean of sqrt(MS); large, because the gradients of rare words are tiny
 
@@ -64,10 +65,12 @@ class DynamicEvaluation(AdaptiveModel):
         # Reads only whole segments. The segments before the span only initialize the state.
         num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
-        blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
+        state, *words = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
         rates = jnp.float32(self.rate), jnp.float32(self.decay), jnp.float32(self.anchor_rate)
-        trained = self.model.network, self.model.params, self.root_mean_squares
-        log_p_T = np.asarray(_score_segments(*trained, rates, *blocks, num_static)).reshape(-1)
+        score = functools.partial(_score_segments, self.model.network, self.root_mean_squares, rates)
+        carry = self.model.params, self.model.params, state
+        is_adaptive_S = np.arange(len(words[0])) >= num_static
+        log_p_T = score_in_parts(score, carry, (*words, is_adaptive_S), 'dynamic evaluation')
         return log_p_T[span.start - first : span.stop - first]
 
 
@@ -127,15 +130,17 @@ def _add_squared_gradients(
 @jit_float32
 def _score_segments(
     network: Network,
-    params: Params,
     root_mean_squares: Params,
     rates: tuple[jax.Array, jax.Array, jax.Array],
-    state: ReadState,
+    carry: Carry,
     ids_SxB: jax.Array,
     targets_SxB: jax.Array,
-    num_static: jax.Array | int,
-) -> jax.Array:
-    """Returns log P of the words in nats, S x B. The first `num_static` segments do not change the parameters."""
+    is_adaptive_S: jax.Array,
+) -> tuple[Carry, jax.Array]:
+    """Returns the next carry, and log P of the words in nats, S x B.
+
+    Only the segments in which `is_adaptive_S` is true change the parameters.
+    """
     rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params
@@ -144,15 +149,12 @@ def _score_segments(
         back = jnp.minimum(decay * rms / mean, 1) * (anchor - theta)
         return theta + is_adaptive * (back - rate * g / (rms + EPSILON * mean))
 
-    def read_segment(
-        carry: tuple[Params, Params, ReadState], inputs: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[tuple[Params, Params, ReadState], jax.Array]:
-        (adapted, anchor, state), (ids_B, targets_B, number) = carry, inputs
+    def read_segment(carry: Carry, inputs: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Carry, jax.Array]:
+        (adapted, anchor, state), (ids_B, targets_B, is_adaptive) = carry, inputs
         (_, (state, nll_B)), grads = _gradients(adapted, network, state, ids_B, targets_B)
-        step = functools.partial(update, is_adaptive=number >= num_static)
+        step = functools.partial(update, is_adaptive=is_adaptive)
         adapted = jax.tree.map(step, adapted, anchor, grads, root_mean_squares)
         anchor = jax.tree.map(lambda theta_0, theta: theta_0 + anchor_rate * (theta - theta_0), anchor, adapted)
         return (adapted, anchor, state), -nll_B
 
-    blocks = ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))
-    return jax.lax.scan(read_segment, (params, params, state), blocks)[1]
+    return jax.lax.scan(read_segment, carry, (ids_SxB, targets_SxB, is_adaptive_S))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel, score_in_parts
 from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
@@ -44,9 +44,12 @@ class NeuralCache(AdaptiveModel):
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. The cache also contains the words before the span."""
         start = max(0, span.start - self.num_remembered - self.model.network.body.burn_in)
-        blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
-        inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
-        log_p_T = np.asarray(_score_stream(self.model.network, self.model.params, *inputs)).reshape(-1)
+        network, R = self.model.network, self.num_remembered
+        state, *words = stream_blocks(network, tokens_T, Span(start, span.stop), BLOCK)
+        score = functools.partial(_score_stream, network, self.model.params, jnp.float32(self.sharpness))
+        features_RxD = jnp.zeros((R, sum(network.body.widths.values())))
+        empty = state, features_RxD, jnp.full(R, -1, jnp.int32)
+        log_p_T = score_in_parts(score, empty, (*words,), 'neural cache')
         return log_p_T[span.start - start : span.stop - start]
 
 
@@ -63,19 +66,17 @@ def _read_unit_features(
     return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), state
 
 
-@functools.partial(jit_float32, static_argnames=('network', 'num_remembered'))
+@jit_float32
 def _score_stream(
     network: Network,
     params: Params,
-    state: ReadState,
+    sharpness: jax.Array,
+    cache: Cache,
     ids_KxB: jax.Array,
     targets_KxB: jax.Array,
-    num_remembered: int,
-    sharpness: jax.Array,
-) -> jax.Array:
-    """Returns log P of the targets in K consecutive blocks, in nats, K x B."""
-    B, R = ids_KxB.shape[1], num_remembered
-    D = sum(network.body.widths.values())
+) -> tuple[Cache, jax.Array]:
+    """Returns the next cache, and log P of the targets in K consecutive blocks, in nats, K x B."""
+    B, R = ids_KxB.shape[1], len(cache[2])
     age_BxL = R + jnp.arange(B)[:, None] - jnp.arange(R + B)[None, :]  # age of each word when word b is predicted
     is_in_cache_BxL = (age_BxL >= 1) & (age_BxL <= R)
 
@@ -92,5 +93,4 @@ def _score_stream(
         log_p_B = jnp.where(jnp.isneginf(total_B), -jnp.log(network.vocabulary_size), target_B - total_B)
         return (state, features_LxD[B:], words_L[B:]), log_p_B
 
-    empty = state, jnp.zeros((R, D)), jnp.full(R, -1, jnp.int32)
-    return jax.lax.scan(score_block, empty, (ids_KxB, targets_KxB))[1]
+    return jax.lax.scan(score_block, cache, (ids_KxB, targets_KxB))

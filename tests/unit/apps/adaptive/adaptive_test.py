@@ -1,12 +1,15 @@
 """Tests that adaptive models predict each word before they read it, according to the documented formulas."""
 
+import contextlib
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import features_of, refuses
 
-from nplm_jax.apps.adaptive import dynamic_evaluation
+from nplm_jax.apps.adaptive import adaptive_model, dynamic_evaluation
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import batches
@@ -31,6 +34,17 @@ def test_each_line_starts_anew(model):
     lines = [WORDS[:30], WORDS[:30], WORDS[5:9]]
     first, second, _ = model.score_lines(lines)
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize('name', ['neural cache of an lstm', 'dynamic lstm'])
+def test_a_long_text_is_scored_in_parts_as_at_once_and_shows_the_progress(name, monkeypatch):
+    model, updates = MODELS[name](), []
+    bar = SimpleNamespace(update=updates.append)
+    monkeypatch.setattr(adaptive_model, 'progress_bar', lambda total, *_: contextlib.nullcontext(bar))
+    expected = model.score(WORDS, Span(3, 400))
+    monkeypatch.setattr(adaptive_model, '_PART', 60)
+    np.testing.assert_array_equal(model.score(WORDS, Span(3, 400)), expected)
+    assert len(updates) > 2 and sum(updates[1:]) == updates[0]
 
 
 def test_a_mixture_with_a_cache_is_a_language_model():
