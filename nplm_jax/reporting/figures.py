@@ -59,7 +59,8 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     """Draws the validation perplexities of the points of a sweep, and marks the best point.
 
     There is one panel for each key that varies, in order of decreasing effect. Every panel shows all points. Thin lines
-    connect points that differ only in the panel's key.
+    connect points that differ only in the panel's key. The thick line is the geometric mean of the thin lines that have
+    a point for every value of the key.
 
     Args:
         points: For each point, the overridden values by flattened key, and the validation perplexity.
@@ -76,11 +77,11 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
     values = {key: of_key for key, of_key in values.items() if len(of_key) > 1}
     if not values:
         return None
-    means = {key: [_geometric_mean(points, key, value) for value in values[key]] for key in values}
-    keys = sorted(values, key=lambda key: -max(means[key]) / min(means[key]))
+    means = {key: _geometric_means(points, values, key) for key in values}
+    keys = sorted(values, key=lambda key: -max(means[key].values()) / min(means[key].values()) if means[key] else 0)
     figure, panels, columns = _new_panels(len(keys))
     for axes, key in zip(panels, keys):
-        _draw_panel(axes, points, values, key, comparable)
+        _draw_panel(axes, points, values, key, means[key], comparable)
     label_log_axis(panels[0].yaxis)
     best, valid = min(points, key=operator.itemgetter(1))
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
@@ -143,21 +144,23 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
 
 
 def _draw_panel(
-    axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
+    axes: Axes,
+    points: Sequence[Point],
+    values: Mapping[str, Sequence[Any]],
+    key: str,
+    means: Mapping[Any, float],
+    comparable: bool,
 ) -> None:
     """Draws the perplexities over the values of a key, spaced evenly. Marks the best point if `comparable`."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
-    same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
-    for overrides, valid in points:
-        others = tuple(overrides.get(other) for other in values if other != key)
-        same_otherwise.setdefault(others, []).append((order.index(overrides.get(key)), valid))
     alpha = max(0.05, 0.4 - 0.001 * len(points))
-    for number, line in enumerate(same_otherwise.values()):
+    for number, line in enumerate(_lines(points, values, key)):
         label = 'points that differ only in this key' if not number else None
-        axes.plot(*zip(*sorted(line)), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
-    if len(values) > 1:
-        means = [_geometric_mean(points, key, value) for value in order]
-        axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
+        line = sorted((order.index(value), valid) for value, valid in line)
+        axes.plot(*zip(*line), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
+    if len(values) > 1 and means:
+        heights = [means[value] for value in order]
+        axes.plot(heights, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
     if comparable:
         best, valid = min(points, key=operator.itemgetter(1))
         axes.plot([order.index(best.get(key))], [valid], **_BEST)
@@ -168,9 +171,27 @@ def _draw_panel(
     axes.grid(alpha=0.3)
 
 
-def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
-    """Returns the geometric mean of the perplexities of all points in which `key` has this value."""
-    return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
+def _lines(points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> list[list[tuple[Any, float]]]:
+    """Groups the points that differ only in a key. Returns the value of the key and the perplexity of each point."""
+    lines: dict[tuple[Any, ...], list[tuple[Any, float]]] = {}
+    for overrides, valid in points:
+        others = tuple(overrides.get(other) for other in values if other != key)
+        lines.setdefault(others, []).append((overrides.get(key), valid))
+    return list(lines.values())
+
+
+def _geometric_means(points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> dict[Any, float]:
+    """Returns the geometric mean of the perplexities for each value of a key.
+
+    The means are over the lines that have a point for every value, so that they differ only in the key even if some
+    points of a grid diverged. If there is no such line, the result is empty.
+    """
+    lines = [line for line in _lines(points, values, key) if len({value for value, _ in line}) == len(values[key])]
+    whole = [point for line in lines for point in line]
+    return {
+        value: statistics.geometric_mean(valid for other, valid in whole if other == value)
+        for value in (values[key] if whole else ())
+    }
 
 
 def _are_numbers(key: str, values: Sequence[Any]) -> bool:

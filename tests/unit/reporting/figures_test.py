@@ -48,6 +48,21 @@ def test_a_sweep_over_two_keys_joins_the_points_that_differ_in_one_and_marks_the
     assert (axes.get_xlabel(), other.get_xlabel()) == ('model.m', 'model.h') and len(labels(axes.yaxis)) >= 2
 
 
+def test_the_means_of_a_sweep_with_a_diverged_point_are_over_equal_settings(tmp_path, drawn):
+    perplexities = {(1, 8): 400.0, (1, 64): 100.0, (4, 8): 380.0, (4, 64): float('inf')}
+    points = [({'optimizer.learning_rate': r, 'model.h': h}, valid) for (r, h), valid in perplexities.items()]
+    assert figures.draw_sweep(points, tmp_path / 'table.png')
+    means = {a.get_xlabel(): list(a.lines[-2].get_ydata()) for a in drawn[0].axes}
+    assert means['optimizer.learning_rate'] == pytest.approx([400, 380])  # the rate 4 has no other point
+    assert means['model.h'] == pytest.approx([400, 100])
+
+
+def test_points_of_a_sweep_that_differ_in_several_keys_have_no_mean(tmp_path, drawn):
+    points = [({'model.h': h, 'model.m': h}, 100.0 + h) for h in (8, 64)]
+    assert figures.draw_sweep(points, tmp_path / 'table.png')
+    assert all('geometric mean' not in axes.get_legend_handles_labels()[1] for axes in drawn[0].axes)
+
+
 def test_no_point_of_a_sweep_over_other_words_is_marked(tmp_path, drawn):
     points = [({'corpus.min_count': count}, 100.0 - count) for count in (1, 3)]
     figures.draw_sweep(points, tmp_path / 'table.png', comparable=False)
