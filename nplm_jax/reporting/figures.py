@@ -7,7 +7,7 @@ import operator
 import pathlib
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nplm_jax.reporting.catalog import METRICS
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Point: TypeAlias = tuple[Mapping[str, Any], float]  # the overridden values of a sweep point by key, and its perplexity
+_Line: TypeAlias = list[
+    tuple[Any, float]
+]  # the values of one key, and the perplexities, of points that differ in it alone
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # maximum number of panels in a row
@@ -51,8 +54,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     axes.set_title(title, parse_math=False)  # a name may contain $
     label_log_axis(axes.yaxis)
     axes.legend()
-    save_figure(figure, path := folder / 'learning_curve.png')
-    return path
+    return save_figure(figure, folder / 'learning_curve.png')
 
 
 def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = True) -> pathlib.Path | None:
@@ -71,26 +73,27 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
         The path of the file. If no key varies, no file is written and None is returned.
     """
     points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
-    values: dict[str, list[Any]] = {}
-    for key in dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name'):
-        values[key] = list(dict.fromkeys(overrides.get(key) for overrides, _ in points))
-    values = {key: of_key for key, of_key in values.items() if len(of_key) > 1}
+    keys = dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name')
+    found: dict[str, Any] = {key: list(dict.fromkeys(overrides.get(key) for overrides, _ in points)) for key in keys}
+    values = {key: sorted(v) if _are_numbers(key, v) else v for key, v in found.items() if len(v) > 1}
     if not values:
         return None
-    means = {key: _geometric_means(points, values, key) for key in values}
-    keys = sorted(values, key=lambda key: -max(means[key].values()) / min(means[key].values()) if means[key] else 0)
-    figure, panels, columns = _new_panels(len(keys))
-    for axes, key in zip(panels, keys):
-        _draw_panel(axes, points, values, key, means[key], comparable)
-    label_log_axis(panels[0].yaxis)
+    lines = {key: _lines(points, values, key) for key in values}
+    means = {key: _geometric_means(lines[key], values[key]) for key in values}
     best, valid = min(points, key=operator.itemgetter(1))
+    figure, panels, columns = _new_panels(len(values))
+    for axes, key in zip(panels, sorted(values, key=lambda key: -max(means[key] or [0]) / min(means[key] or [1]))):
+        _draw_panel(axes, key, values[key], lines[key], means[key])
+        if comparable:
+            axes.plot([values[key].index(best.get(key))], [valid], **_BEST)
+    label_log_axis(panels[0].yaxis)
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
-    best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
-    title = best_point if comparable else 'Perplexities on different words'
+    title = (
+        f'Best of {len(points)} points: {settings} ({valid:.4g})' if comparable else 'Perplexities on different words'
+    )
     figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
-    save_figure(figure, path)
-    return path
+    return save_figure(figure, path)
 
 
 def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
@@ -120,8 +123,7 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
         axes.grid(alpha=0.3)
     label_log_axis(panels[0].yaxis)
     figure.legend(*panels[0].get_legend_handles_labels(), loc='outside lower center', ncols=2)
-    save_figure(figure, path)
-    return path
+    return save_figure(figure, path)
 
 
 def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pathlib.Path:
@@ -139,59 +141,42 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
     axes.bar_label(bars, fmt='%.2f', padding=3)
     axes.invert_yaxis()
     axes.set(xlabel='importance for the validation perplexity (PED-ANOVA)', xlim=(0, 1.1))
-    save_figure(figure, path)
-    return path
+    return save_figure(figure, path)
 
 
-def _draw_panel(
-    axes: Axes,
-    points: Sequence[Point],
-    values: Mapping[str, Sequence[Any]],
-    key: str,
-    means: Mapping[Any, float],
-    comparable: bool,
-) -> None:
-    """Draws the perplexities over the values of a key, spaced evenly. Marks the best point if `comparable`."""
-    order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
-    alpha = max(0.05, 0.4 - 0.001 * len(points))
-    for number, line in enumerate(_lines(points, values, key)):
+def _draw_panel(axes: Axes, key: str, values: Sequence[Any], lines: Sequence[_Line], means: Sequence[float]) -> None:
+    """Draws the perplexities over the values of a key, spaced evenly."""
+    alpha = max(0.05, 0.4 - 0.001 * sum(map(len, lines)))
+    for number, line in enumerate(lines):
         label = 'points that differ only in this key' if not number else None
-        line = sorted((order.index(value), valid) for value, valid in line)
-        axes.plot(*zip(*line), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
-    if len(values) > 1 and means:
-        heights = [means[value] for value in order]
-        axes.plot(heights, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
-    if comparable:
-        best, valid = min(points, key=operator.itemgetter(1))
-        axes.plot([order.index(best.get(key))], [valid], **_BEST)
-    names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]
+        places = sorted((values.index(value), valid) for value, valid in line)
+        axes.plot(*zip(*places), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
+    if means and len(lines) > 1:
+        axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
+    names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in values]
     crowded = sum(map(len, names)) > _MAX_LABEL
-    axes.set_xticks(range(len(order)), names, rotation=45 if crowded else 0, ha='right' if crowded else 'center')
-    axes.set(xlabel=key, yscale='log', xlim=(-0.4, len(order) - 0.6))
+    axes.set_xticks(range(len(values)), names, rotation=45 if crowded else 0, ha='right' if crowded else 'center')
+    axes.set(xlabel=key, yscale='log', xlim=(-0.4, len(values) - 0.6))
     axes.grid(alpha=0.3)
 
 
-def _lines(points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> list[list[tuple[Any, float]]]:
+def _lines(points: Sequence[Point], keys: Collection[str], key: str) -> list[_Line]:
     """Groups the points that differ only in a key. Returns the value of the key and the perplexity of each point."""
-    lines: dict[tuple[Any, ...], list[tuple[Any, float]]] = {}
+    lines: dict[tuple[Any, ...], _Line] = {}
     for overrides, valid in points:
-        others = tuple(overrides.get(other) for other in values if other != key)
+        others = tuple(overrides.get(other) for other in keys if other != key)
         lines.setdefault(others, []).append((overrides.get(key), valid))
     return list(lines.values())
 
 
-def _geometric_means(points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> dict[Any, float]:
+def _geometric_means(lines: Sequence[_Line], values: Sequence[Any]) -> list[float]:
     """Returns the geometric mean of the perplexities for each value of a key.
 
     The means are over the lines that have a point for every value, so that they differ only in the key even if some
     points of a grid diverged. If there is no such line, the result is empty.
     """
-    lines = [line for line in _lines(points, values, key) if len({value for value, _ in line}) == len(values[key])]
-    whole = [point for line in lines for point in line]
-    return {
-        value: statistics.geometric_mean(valid for other, valid in whole if other == value)
-        for value in (values[key] if whole else ())
-    }
+    whole = [dict(line) for line in lines if len(dict(line)) == len(values)]
+    return [statistics.geometric_mean(line[value] for line in whole) for value in values] if whole else []
 
 
 def _are_numbers(key: str, values: Sequence[Any]) -> bool:

@@ -64,7 +64,8 @@ def style_axes(axes: Axes, grid: Literal['x', 'y']) -> None:
     axes.spines[['top', 'right']].set_visible(False)
 
 
-def save_figure(figure: Figure, path: pathlib.Path, dpi: int = 120) -> None:
-    """Writes a Matplotlib figure atomically as PNG."""
+def save_figure(figure: Figure, path: pathlib.Path, dpi: int = 120) -> pathlib.Path:
+    """Writes a Matplotlib figure atomically as PNG. Returns the path."""
     figure.savefig(png := io.BytesIO(), format='png', dpi=dpi)
     write_atomically(path, png.getvalue())
+    return path
