@@ -61,17 +61,19 @@ class DynamicEvaluation(AdaptiveModel):
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. Each call starts from the trained parameters."""
-        # Reads only whole segments. The segments before the span only initialize the state.
-        num_static = min(-(-self.model.network.body.burn_in // self.segment), span.start // self.segment)
-        first = span.start - num_static * self.segment
-        state, *words = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
+        """See `LanguageModel.score_span`. Each call starts from the trained parameters.
+
+        To fill the state, first reads the `Body.burn_in` words before the span with these parameters.
+        """
+        network, trained = self.model.network, self.model.params
+        state, *words = stream_blocks(network, tokens_T, span, self.segment)
+        before = Span(max(0, span.start - network.body.burn_in), span.start)
+        if len(before):
+            start, ids_1xL, _ = stream_blocks(network, tokens_T, before, len(before))
+            _, state = _read(network, trained, start, ids_1xL)
         rates = jnp.float32(self.rate), jnp.float32(self.decay), jnp.float32(self.anchor_rate)
-        score = functools.partial(_score_segments, self.model.network, self.root_mean_squares, rates)
-        carry = self.model.params, self.model.params, state
-        is_adaptive_S = np.arange(len(words[0])) >= num_static
-        log_p_T = score_in_parts(score, carry, (*words, is_adaptive_S), 'dynamic evaluation')
-        return log_p_T[span.start - first : span.stop - first]
+        score = functools.partial(_score_segments, network, self.root_mean_squares, rates)
+        return score_in_parts(score, (trained, trained, state), (*words,), 'dynamic evaluation')[: len(span)]
 
 
 def root_mean_square_gradients(
@@ -110,6 +112,7 @@ def _segment_loss(
     return jnp.mean(nll_B), (state, nll_B)
 
 
+_read = jit_float32(read)
 _gradients = jax.value_and_grad(_segment_loss, has_aux=True)
 
 
@@ -135,26 +138,20 @@ def _score_segments(
     carry: Carry,
     ids_SxB: jax.Array,
     targets_SxB: jax.Array,
-    is_adaptive_S: jax.Array,
 ) -> tuple[Carry, jax.Array]:
-    """Returns the next carry, and log P of the words in nats, S x B.
-
-    Only the segments in which `is_adaptive_S` is true change the parameters.
-    """
+    """Returns the next carry, and log P of the words in nats, S x B. Each segment changes the parameters."""
     rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params
 
-    def update(theta: jax.Array, anchor: jax.Array, g: jax.Array, rms: jax.Array, is_adaptive: jax.Array) -> jax.Array:
-        back = jnp.minimum(decay * rms / mean, 1) * (anchor - theta)
-        return theta + is_adaptive * (back - rate * g / (rms + EPSILON * mean))
+    def update(theta: jax.Array, anchor: jax.Array, g: jax.Array, rms: jax.Array) -> jax.Array:
+        return theta - rate * g / (rms + EPSILON * mean) + jnp.minimum(decay * rms / mean, 1) * (anchor - theta)
 
-    def read_segment(carry: Carry, inputs: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Carry, jax.Array]:
-        (adapted, anchor, state), (ids_B, targets_B, is_adaptive) = carry, inputs
+    def read_segment(carry: Carry, inputs: tuple[jax.Array, jax.Array]) -> tuple[Carry, jax.Array]:
+        (adapted, anchor, state), (ids_B, targets_B) = carry, inputs
         (_, (state, nll_B)), grads = _gradients(adapted, network, state, ids_B, targets_B)
-        step = functools.partial(update, is_adaptive=is_adaptive)
-        adapted = jax.tree.map(step, adapted, anchor, grads, root_mean_squares)
+        adapted = jax.tree.map(update, adapted, anchor, grads, root_mean_squares)
         anchor = jax.tree.map(lambda theta_0, theta: theta_0 + anchor_rate * (theta - theta_0), anchor, adapted)
         return (adapted, anchor, state), -nll_B
 
-    return jax.lax.scan(read_segment, carry, (ids_SxB, targets_SxB, is_adaptive_S))
+    return jax.lax.scan(read_segment, carry, (ids_SxB, targets_SxB))
