@@ -177,6 +177,15 @@ def test_sentences_about_longer_training_have_the_numbers_of_the_studies():
     assert _numbers('experiments/beyond/frontier/README.md', 'On WikiText-2, training') == expected
 
 
+def test_the_sentences_about_the_papers_network_have_the_number_of_the_study():
+    expected = f'{results.read(results.folder("table1"), "default")["perplexity"]["test"]:.0f}'
+    page = (ROOT / 'README.md').read_text()
+    assert re.findall(r"the paper's network reaches (\d+)|perplexity is (\d+):", page) == [
+        (expected, ''),
+        ('', expected),
+    ]
+
+
 def test_a_sentence_about_queries_has_the_number_of_the_study():
     rates = results.read(results.folder('speed'), 'queries')['words_per_second']['score_lines']
     expected = f'{statistics.median(rates) / 1e6:.1f}'
