@@ -137,7 +137,7 @@ class NeuralLanguageModel(LanguageModel):
         log_p_SxT, state = np.zeros((S, T), np.float32), start_state(self.network, S)
         for first in range(0, T, LENGTH_MULTIPLE):
             stop = first + LENGTH_MULTIPLE
-            features, state = _read(self.network, self.params, state, before_SxT[:, first:stop])
+            features, state = compiled_read(self.network, self.params, state, before_SxT[:, first:stop])
             positions_E = np.flatnonzero(is_scored_SxT[:, first:stop])
             targets_E = lines_SxT[:, first:stop].reshape(-1)[positions_E]
             log_p_E = self._score_examples(features, positions_E, targets_E)
@@ -186,7 +186,7 @@ class NeuralLanguageModel(LanguageModel):
     def read(self, state: DecodingState, ids_SxL: np.ndarray) -> tuple[jax.Array, DecodingState]:
         """See `LanguageModel.read`."""
         check_ids('words', ids_SxL, self.vocabulary_size)
-        features, read_state = _read(self.network, self.params, state.read, ids_SxL)
+        features, read_state = compiled_read(self.network, self.params, state.read, ids_SxL)
         log_p_BxV = _predict(self.network, self.params, by_example(features))
         last = DecodingState(read_state, {name: x[:, -1] for name, x in features.items()})
         return log_p_BxV.reshape(*ids_SxL.shape, -1), last
@@ -217,7 +217,7 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(differs_BxT * np.arange(len(lines_BxT))[:, None], axis=0)
 
 
-_read = jit_float32(read)
+compiled_read = jit_float32(read)
 
 
 @functools.partial(jit_float32, static_argnames=('network', 'sharding'))

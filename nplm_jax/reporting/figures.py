@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Point: TypeAlias = tuple[Mapping[str, Any], float]  # the overridden values of a sweep point by key, and its perplexity
-_Line: TypeAlias = list[
-    tuple[Any, float]
-]  # the values of one key, and the perplexities, of points that differ in it alone
+_Line: TypeAlias = list[tuple[Any, float]]  # the value of a key and the perplexity of points that differ only in it
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
 _MAX_COLUMNS = 4  # maximum number of panels in a row

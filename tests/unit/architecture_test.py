@@ -17,7 +17,7 @@ CLOSURES = {
     'nplm_jax.training.step': 2500,
     'nplm_jax.inference.perplexity': 400,
     'nplm_jax.ngram.kneser_ney': 1200,
-    'nplm_jax.runs.experiment': 10_120,
+    'nplm_jax.runs.experiment': 10_117,
 }
 
 

@@ -34,23 +34,24 @@ class AdaptiveModel(LanguageModel):
 
 
 def score_in_parts(
-    score: Callable[..., tuple[Any, Any]], carry: Any, blocks: tuple[np.ndarray, ...], description: str
+    score: Callable[..., tuple[Any, Any]], carry: Any, ids_KxB: np.ndarray, targets_KxB: np.ndarray, description: str
 ) -> np.ndarray:
     """Scores consecutive blocks of words, several at a time, and shows the progress.
 
     Args:
-        score: A function that takes the state before some blocks, and arrays with one row per block. Returns the state
-            after these blocks and the log probabilities of their words.
+        score: A function that takes the state before some blocks, and their ids and targets. Returns the state after
+            these blocks and the log probabilities of the targets.
         carry: The state before the first block.
-        blocks: The arrays, with K rows. The first one contains word ids, K x B.
+        ids_KxB: The word ids of the inputs.
+        targets_KxB: The word ids of the targets.
         description: The name of the work.
 
     Returns:
-        log P of each word in nats, float32, K B.
+        log P of each target in nats, float32, K B.
     """
-    K, B = blocks[0].shape
+    K, B = ids_KxB.shape
     size = min(K, -(-_PART // B))  # the parts have equal sizes, so that `score` is compiled once
-    padded = [np.pad(x, [(0, -K % size)] + [(0, 0)] * (x.ndim - 1), constant_values=RARE_ID) for x in blocks]
+    padded = [np.pad(x, ((0, -K % size), (0, 0)), constant_values=RARE_ID) for x in (ids_KxB, targets_KxB)]
     log_p = []
     with progress_bar(K * B, description, ' words') as bar:
         for first in range(0, K, size):

@@ -27,7 +27,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, jit_float32, read, stream_blocks
-from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel, compiled_read
 from nplm_jax.outputs.output_layer import Params
 
 Carry = tuple[Params, Params, ReadState]  # the adapted parameters, the anchor, and the network's state
@@ -66,14 +66,15 @@ class DynamicEvaluation(AdaptiveModel):
         To fill the state, first reads the `Body.burn_in` words before the span with these parameters.
         """
         network, trained = self.model.network, self.model.params
-        state, *words = stream_blocks(network, tokens_T, span, self.segment)
+        state, ids_SxB, targets_SxB = stream_blocks(network, tokens_T, span, self.segment)
         before = Span(max(0, span.start - network.body.burn_in), span.start)
         if len(before):
             start, ids_1xL, _ = stream_blocks(network, tokens_T, before, len(before))
-            _, state = _read(network, trained, start, ids_1xL)
+            _, state = compiled_read(network, trained, start, ids_1xL)
         rates = jnp.float32(self.rate), jnp.float32(self.decay), jnp.float32(self.anchor_rate)
         score = functools.partial(_score_segments, network, self.root_mean_squares, rates)
-        return score_in_parts(score, (trained, trained, state), (*words,), 'dynamic evaluation')[: len(span)]
+        carry = trained, trained, state
+        return score_in_parts(score, carry, ids_SxB, targets_SxB, 'dynamic evaluation')[: len(span)]
 
 
 def root_mean_square_gradients(
@@ -112,7 +113,6 @@ def _segment_loss(
     return jnp.mean(nll_B), (state, nll_B)
 
 
-_read = jit_float32(read)
 _gradients = jax.value_and_grad(_segment_loss, has_aux=True)
 
 

@@ -45,11 +45,11 @@ class NeuralCache(AdaptiveModel):
         """See `LanguageModel.score_span`. The cache also contains the words before the span."""
         start = max(0, span.start - self.num_remembered - self.model.network.body.burn_in)
         network, R = self.model.network, self.num_remembered
-        state, *words = stream_blocks(network, tokens_T, Span(start, span.stop), BLOCK)
+        state, ids_KxB, targets_KxB = stream_blocks(network, tokens_T, Span(start, span.stop), BLOCK)
         score = functools.partial(_score_stream, network, self.model.params, jnp.float32(self.sharpness))
         features_RxD = jnp.zeros((R, sum(network.body.widths.values())))
         empty = state, features_RxD, jnp.full(R, -1, jnp.int32)
-        log_p_T = score_in_parts(score, empty, (*words,), 'neural cache')
+        log_p_T = score_in_parts(score, empty, ids_KxB, targets_KxB, 'neural cache')
         return log_p_T[span.start - start : span.stop - start]
 
 

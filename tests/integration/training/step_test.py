@@ -174,9 +174,12 @@ def test_with_a_decay_that_would_underflow_all_rows_are_updated():
     assert prepare_run(replace(settings, {'optimizer.decay': 0.1}), DATA).program.scatters_updates
 
 
-@pytest.mark.parametrize('recipe', [{}, {**SPARSE, 'output.kind': 'nce'}], ids=['dense', 'sparse'])
+RECIPES = {'dense': {}, 'sparse': {**SPARSE, 'output.kind': 'nce'}}
+
+
+@pytest.mark.parametrize('recipe', RECIPES)
 def test_the_average_is_a_plain_mean_at_first_and_then_exponential(recipe):
-    changes = {**recipe, 'train.average': 0.7, 'optimizer.decay': 0.1}
+    changes = {**RECIPES[recipe], 'train.average': 0.7, 'optimizer.decay': 0.1}
     run = prepare_run(small_settings(changes), DATA)
     one = run.chunk(run.init_state(), 0)._replace(num_steps=1)
     state, expected = run.init_state(), run.init_state().params
@@ -190,9 +193,9 @@ def test_the_average_is_a_plain_mean_at_first_and_then_exponential(recipe):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('kind', others_nightly(['full', 'nce'], ('nce',)))
-def test_a_tail_average_is_the_mean_of_the_parameters_from_its_start_on(kind):
-    changes = {**(SPARSE if kind == 'nce' else {}), 'output.kind': kind, 'optimizer.decay': 0.1, 'train.epochs': 1}
+@pytest.mark.parametrize('recipe', others_nightly(RECIPES, ('sparse',)))
+def test_a_tail_average_is_the_mean_of_the_parameters_from_its_start_on(recipe):
+    changes = {**RECIPES[recipe], 'optimizer.decay': 0.1, 'train.epochs': 1}
     run = prepare_run(small_settings({**changes, 'train.average': 1.0, 'train.average_start': 0.5}), DATA)
     start = run.schedule.average_start
     assert start == 31 // 2

@@ -26,7 +26,7 @@ def read(monkeypatch):
             sizes.append(ids_SxL.size) or function(network, params, state, ids_SxL)
         )
 
-    for name in ('_advance', '_read'):
+    for name in ('_advance', 'compiled_read'):
         monkeypatch.setattr(neural, name, count(getattr(neural, name)))
     return sizes
 

@@ -73,8 +73,8 @@ def test_a_beginning_that_lines_share_is_scored_once(monkeypatch):
 
 def test_a_batch_of_long_lines_is_read_in_blocks(monkeypatch):
     model, read = make_model(V, GRU), []
-    batch = neural._read
-    monkeypatch.setattr(neural, '_read', lambda n, p, state, ids: read.append(ids.shape) or batch(n, p, state, ids))
+    batch = neural.compiled_read
+    monkeypatch.setattr(neural, 'compiled_read', lambda n, p, s, ids: read.append(ids.shape) or batch(n, p, s, ids))
     model.score_lines([np.zeros(33, np.int32), np.zeros(3, np.int32)])
     assert read == [(neural.MIN_LINES, neural.LENGTH_MULTIPLE)] * 3
 
